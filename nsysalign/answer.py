@@ -25,19 +25,23 @@ from nsysalign import frames
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
-from nsysalign.explain.case import shown_groups
+from nsysalign.explain.case import LOADING_SHARE, shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
 from nsysalign.explain.preparing import (
+    A_SEARCH,
     GRAPH,
+    loading_share,
     loads_code,
     prepared,
     searches,
     tells_apart,
     times_compiled,
+    tries_kernels,
 )
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.same_kernel import quicker_elsewhere
+from nsysalign.explain.validity import too_early
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
     CPU,
@@ -52,7 +56,7 @@ from nsysalign.explain.verdict import (
     word_of_run,
 )
 from nsysalign.intervals import covered_ns
-from nsysalign.label import Group, Label, pace_words
+from nsysalign.label import FIRST, Group, Label, pace_words
 from nsysalign.memory import trim_memory
 from nsysalign.model import HOST_TIMERS, LOW_CLOCK, OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
@@ -94,7 +98,7 @@ _FIRST_ONES = 3
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
-_OPAQUE = re.compile(r"^$|\b(operation|block)s?\b")
+_OPAQUE = re.compile(r"^$|\b(operation|block)s?\b|^graph \d")
 #: Of so many groups it is said which of their label's timings they hold.
 _MOST_PLACES = 8
 #: Labels of which both times are said, traced and untraced.
@@ -658,10 +662,10 @@ class _Rows:
         text = sentences.words(group, sums)
         if verdict == WAITING and sums.beside and 2 * sums.earlier > sums.waiting:
             text = "awaits earlier work"
-        if verdict == GPU and label.kind == "host" and 2 * group.late >= group.count:
-            verdict, text = MIXED, "work ended later"  # what kept the GPU busy is earlier work
-        if searches(label, group):
-            verdict, text = (MIXED if verdict == GPU else verdict), "a search"
+        if verdict == GPU and label.kind == "host" and self._ends_early(group):
+            verdict, text = MIXED, "work ended later"
+        if searches(label, group) or (self._is_a_search(label) and tries_kernels(group)):
+            verdict, text = (MIXED if verdict == GPU else verdict), A_SEARCH
         elif verdict == CPU:
             text = self._preparation_in_words(label, group) or text
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
@@ -675,19 +679,38 @@ class _Rows:
             **shown,
         )
 
+    def _ends_early(self, group: Group) -> bool:
+        """Return whether half of a group's host timings and more end before their work does, as far as it matters."""
+        early = too_early(self._analysis.intervals, group.intervals)
+        return 2 * max(group.late, int(early.sum())) >= group.count
+
     def _preparation_in_words(self, label: Label, group: Group) -> str:
         """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
         if times_compiled(label, group) > 1:
             return "compiles"
         if group.count == 1 and loads_code(group) and not self._has_another_finding(label, group):
-            earlier = sum(int((g.intervals < group.intervals[0]).sum()) for g in label.groups)
-            return "first call" if earlier < _FIRST_ONES else "loads code"
+            if self._is_first(label, group):
+                return "first call"
+            return "loads code" if loading_share(group) >= LOADING_SHARE else ""
         if not tells_apart(label):
             return ""
         count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)
         if count == group.count:
             return "records a CUDA graph"
         return f"{count:,} record a graph" if count else ""
+
+    def _is_first(self, label: Label, group: Group) -> bool:
+        """Return whether a timing is its label's first one, or stands behind others of their own that are called so."""
+        start_ns = self._analysis.intervals["start_ns"].to_numpy()
+        begins_ns = start_ns[group.typical]
+        earlier = [g for g in label.groups if (start_ns[g.intervals] < begins_ns).any()]
+        alone = all(g.role == FIRST or (g.count == 1 and loads_code(g)) for g in earlier)
+        return alone and sum(g.count for g in earlier) < _FIRST_ONES
+
+    def _is_a_search(self, label: Label) -> bool:
+        """Return whether the label's finding says that a library searches in its timings."""
+        findings = self._analysis.findings
+        return bool((findings.loc[findings["label"] == label.name, "words"] == A_SEARCH).any())
 
     def _has_another_finding(self, label: Label, group: Group) -> bool:
         """Return whether the label's finding is about this group, and calls it no first call."""
@@ -798,7 +821,7 @@ def _paces(groups: Sequence[Group], names: Mapping[int, str]) -> dict[int, str]:
     # the quickest first, as `pace_words` needs them
     for group in sorted(groups, key=lambda g: g.typical_ns):
         name = names[group.number]
-        alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
+        alike.setdefault((name, group.pid, group.kind), []).append(group)
     paces = {}
     for same_work in alike.values():
         in_words = pace_words([group.role for group in same_work])

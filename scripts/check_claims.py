@@ -48,7 +48,7 @@ CLOCKED = {
     "at_the_low_clock", "kernel_at_the_low_clock_ns", "kernel_at_the_high_clock_ns",
 }  # fmt: skip
 FROM_THE_TRACE = {
-    "waits", "copies_back", "operations", "usual_operations", "without_work", "ended_later", "not_ordered", "working_stream",
+    "waits", "copies_back", "fewest_operations", "most_operations", "operations", "usual_operations", "without_work", "ended_later", "not_ordered", "working_stream",
     "working_stream_0", "working_stream_1", "working_stream_2",
     "stream_waited_for", "copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
@@ -166,6 +166,16 @@ class Evidence:
         its = [self.rows[n] for n in self.labels[label]]
         rest = [row for row in its if int(row["group"]) not in self.first] or its
         return sum(row["elapsed_ns"] for row in rest)
+
+    def ended_early(self, label: str) -> int:
+        """How many of a label's later calls would be a fifth longer with a wait for what they launched."""
+        its = [self.rows[n] for n in self.labels[label]]
+        rest = [row for row in its if int(row["group"]) not in self.first] or its
+        missing = [row["kernel_outside_ns"] - row["gpu_earlier_ns"] for row in rest]
+        return sum(
+            5 * ns >= row["elapsed_ns"] + ns and ns > 0
+            for row, ns in zip(rest, missing, strict=True)
+        )
 
     def slow(self, label: str) -> tuple[int, float, int, int]:
         """How many of a label's later calls lie in groups of over five times the usual length, their
@@ -575,6 +585,10 @@ class Evidence:
             steady = [self.groups[g] for g in self.lengths[finding.label] if g not in self.first]
             usual = max(steady, key=len)
             return self._usual("operations", self.rows[usual[0]], usual)
+        if key in ("fewest_operations", "most_operations"):
+            counts = [self.work.of_interval(self.rows[k]) for k in self.labels[finding.label]]
+            lengths = [len(work) for work in counts if work is not None]
+            return (min(lengths), max(lengths)) if lengths else NOT_GIVEN
         if key == "copies_back":
             return self._copies_back(row)
         if key in ("without_work", "ended_later"):
@@ -875,6 +889,20 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "slow_share": lambda: e.slow(f.label)[1],
         "least_slow_ns": lambda: e.slow(f.label)[2],
         "most_slow_ns": lambda: e.slow(f.label)[3],
+        "empty_typical_ns": lambda: {e.rows[int(e.typical[g])]["elapsed_ns"] for g in e.lengths[f.label]},
+        **dict.fromkeys(
+            ("least_other_ns", "most_other_ns", "least_searching_ns", "most_searching_ns"),
+            lambda: (min(elapsed(e.labels[f.label])), max(elapsed(e.labels[f.label]))),
+        ),
+        "ran_later_ns": lambda: row["kernel_outside_ns"],
+        "launched_ns": lambda: row["kernel_only_upper_ns"],
+        "ended_early": lambda: e.ended_early(f.label),
+        "searching_timings": lambda: (len(marked), len(e.labels[f.label])),
+        "searching_share": lambda: (sum(elapsed(marked)) / max(e.steady(f.label), 1), 1),
+        "compiled_inside": lambda: (2, sum(
+            row["start_ns"] <= its["start_ns"] and its["end_ns"] <= row["end_ns"]
+            for its in e.rows.values()
+        )),
         "range_lasts_ns": lambda: {r["median_ns"] for r in e.host_ranges if r["label"] == f.label},
         "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
         "timings_at_a_time": lambda: e.at_a_time(f.label),

@@ -353,6 +353,7 @@ def _allocates(case: Case) -> bool:
 #: Name -> whether it is so of a case.
 CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "always": lambda case: True,
+    "works in others": lambda case: case.group.empty < case.group.count,
     # the program
     "python": lambda case: case.facts.python,
     "torch": lambda case: case.facts.torch and case.facts.python,
@@ -542,6 +543,11 @@ MEASURING: tuple[Row, ...] = (
         "jax.block_until_ready(f(x)); t1 = time.perf_counter()"),
     Row("enqueue-only", "python",
         f"Wait for the GPU {BEFORE_BOTH}"),
+    Row("nothing-inside", "torch, works in others",
+        "Let each call compute: keep no results, and give each timing inputs of its own",
+        "xs = [x.clone() for _ in range(n)]  # one for each timing"),
+    Row("nothing-inside", "works in others",
+        "Let each call compute: keep no results, and give each timing inputs of its own"),
     Row("nothing-inside", "torch",
         "Look at what is timed: called like this it launches nothing, such as a step without gradients"),
     Row("sync-inside", "torch events, reads back, few read, not waits",

@@ -758,6 +758,22 @@ class Case:
         """Who compiles in several timings of the label, in those of its group, too; '' for nobody."""
         return compiler_of(self.group) if times_compiled(self.label, self.group) > 1 else ""
 
+    @cached_property
+    def compiled_inside(self) -> int:
+        """How many timings of other labels, in which somebody compiles, lie in the typical one, where these are several:
+        what comes so often is no first call; else 0."""
+        compiling = [
+            group.intervals
+            for label in self.facts.labels
+            if label.name != self.label.name and self.on_host and label.kind == "host"
+            for group in label.groups
+            if times_compiled(label, group) > 1
+        ]
+        if not compiling:
+            return 0
+        count = int(self.inside["interval"].isin(np.concatenate(compiling)).sum())
+        return count if count > 1 else 0
+
     @property
     def made(self) -> dict[str, int]:
         """What of `prepares` may make its timings longer than the label's others: a graph that all of them record makes none

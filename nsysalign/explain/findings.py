@@ -25,7 +25,7 @@ from nsysalign.explain.case import Case, Numbers, beside, call_site, shown_group
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks, note_on_low_clock
 from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
-from nsysalign.explain.preparing import LOAD_NS, LOADS, times_compiled
+from nsysalign.explain.preparing import A_SEARCH, LOAD_NS, LOADS, times_compiled
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
@@ -40,6 +40,8 @@ from nsysalign.explain.verdict import (
     MIXED,
     WAITING,
     WRONG,
+    sums_of,
+    together,
 )
 from nsysalign.label import FIRST, Group, Label, Work
 from nsysalign.memory import trim_memory
@@ -155,11 +157,16 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     in_turns = facts.analysis.known.in_turns
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
+        empty = None if reason else validity.partly_empty(case)
+        if empty and not cause_of(case):  # the others mean what they say: nothing else is the story
+            reason = empty
         reason = reason or _milder_reason(case, clocks, nearly_all, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
         else:
             rule, finding = _story(case, matrix)
+            if empty:
+                finding = _with_empty_timings(finding, empty)
             if rule == "host-gap" and case.on_host:
                 finding = _with_first_pass(case, finding)
                 finding = _with_quicker_inside(finding, case, quicker, leading)
@@ -297,8 +304,9 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
     rule, verdict = reason.rule, reason.verdict
     numbers = Numbers(dict(reason.evidence))
     title = f"{sentences.spoken(case.label.name)} {reason.text}."
-    # what a real number consists of is said, too; while launch calls block, it is not what the program takes
-    if verdict in (DOUBTFUL, MIXED) and rule != "launch-blocking":
+    # what a real number consists of is said, too; while launch calls block, it is not what the program takes, and where
+    # some timings are empty, it is of the others
+    if verdict in (DOUBTFUL, MIXED) and rule not in ("launch-blocking", "nothing-inside"):
         parts = sentences.describe(case.group, case.one, numbers)
         title += f" {parts[:1].upper()}{parts[1:]}."
     severity = {WRONG: "error", DOUBTFUL: "warning"}.get(verdict, "info")
@@ -392,7 +400,9 @@ def _of_several_kinds(
     # how often one group waits is not said of the others, unless they wait about as often
     if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
         cause = ""
-    return _Told(title, rule, case.word, sentences.words(case.group, case.one, cause))
+    told = case.label.groups if case.group.role == FIRST else case.label.steady
+    of_all = together([sums_of(group, case.label.kind, case.facts.intervals) for group in told])
+    return _Told(title, rule, case.word, sentences.words(case.group, case.one, cause, of_all))
 
 
 def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
@@ -402,7 +412,7 @@ def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
     cause: what takes most of the avoidable time (`cause_of`)
     """
     rule = rule_of(case, cause)
-    is_first_call = rule == "module-load" and not case.loads_again
+    is_first_call = rule == "module-load" and not case.loads_again and not case.compiled_inside
     title = sentences.of_one_group(case, cause, numbers, first=is_first_call)
     misleads = case.word == GPU and _misleads(case)
     if misleads:
@@ -436,7 +446,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
 
     of_groups: whether the sentences before are about several groups, and say already what their timings make
     """
-    text = sentences.of_first_inside(case, numbers)
+    text = sentences.of_first_inside(case, numbers) + sentences.of_compiled_inside(case, numbers)
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
@@ -466,9 +476,11 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
 def _word_of_making(case: Case, rule: str) -> str:
     """Return the verdict in words of a case that makes something for other timings or in each of them; '' for others."""
     if case.searches:
-        return "a search"
+        return A_SEARCH
     if case.loads_again:
         return "loads code each time"
+    if case.compiled_inside:
+        return f"compiles, {case.compiled_inside:,} inside"
     if rule == "module-load":
         return "first calls" if case.first_ones > 1 else "first call"
     if case.compiler:
@@ -645,6 +657,13 @@ def _saved_ns(case: Case) -> int:
     # of threads that time at once no time counts twice
     elapsed_ns = case.facts.once(intervals, case.facts.column("elapsed_ns")[intervals])
     return min(saved_ns, elapsed_ns)
+
+
+def _with_empty_timings(finding: Finding, empty: validity.Reason) -> Finding:
+    """Return the finding with how many timings of its label launch nothing."""
+    often, _, _ = empty.text.partition(":")
+    title = f"{finding.title} It {often}."
+    return replace(finding, title=title, evidence={**finding.evidence, **empty.evidence})
 
 
 def _with_quicker_call(finding: Finding, quickest: Case) -> Finding:

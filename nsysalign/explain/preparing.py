@@ -22,6 +22,8 @@ MAKES = re.compile(f"{LOADS.pattern}|{_GRAPHS.pattern}")
 LOAD_NS, _GRAPH_NS = 100_000, 5_000
 #: What is prepared, in words.
 CODE, GRAPH = "code is loaded", "a CUDA graph is recorded"
+#: The words of timings in which a library searches.
+A_SEARCH = "a search"
 #: Kernels that torch.compile makes: it times them, too, while it compiles.
 _COMPILED = re.compile(r"^triton_(poi|red|per|tem|for|mm|unk)_")
 #: Ranges that XLA opens while it compiles.

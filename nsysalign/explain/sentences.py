@@ -41,9 +41,16 @@ from nsysalign.explain.preparing import (
     prepared,
     records_graph,
     searches,
+    tries_kernels,
 )
 from nsysalign.explain.same_kernel import Elsewhere
-from nsysalign.explain.validity import SPREAD, converts_to, largest_kernel, launched_in
+from nsysalign.explain.validity import (
+    SPREAD,
+    SPREAD_SAMPLES,
+    converts_to,
+    largest_kernel,
+    launched_in,
+)
 from nsysalign.explain.verdict import (
     COPY,
     CPU,
@@ -225,6 +232,13 @@ def of_first_inside(case: Case, numbers: Numbers) -> str:
     places = ", ".join(beside(case.label.site, label) for label in labels[:_SEVERAL])
     calls = "the first call" if len(case.first_inside) == 1 else "first calls"
     return f" In {calls} of {places} the GPU had nothing to do for {idle}."
+
+
+def of_compiled_inside(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings inside its typical one in which somebody compiles, '' for less than two."""
+    if not case.compiled_inside:
+        return ""
+    return f" In {numbers.count('compiled_inside', case.compiled_inside)} timings inside it code is compiled."
 
 
 def of_waits(case: Case, numbers: Numbers, *, begins: bool) -> str:
@@ -735,6 +749,11 @@ def of_several_groups(
         return text + shared
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
+    searching = [group for group in shown if lead.searches and tries_kernels(group)]
+    if len(searching) > 1 and lead.group in searching:
+        text += _of_searching_kinds(lead, searching, numbers)
+        others = _others(searching, shown, sums, numbers, names)
+        return f"{text} The others: {', '.join(others[:2])}." if others else text
     text += _of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)
     return text + _of_others(lead, shown, sums, names, numbers, _LETTERS - len(text))
 
@@ -919,11 +938,18 @@ def _length(case: Case, numbers: Numbers) -> str:
     """How long each timing of a group takes: "1.22 ms", or "0.99 to 4.12 ms" where the typical one, so many times, is
     not what they take together, or most of them differ."""
     group = case.group
-    if _is_of_one_length(group) and group.high_ns <= SPREAD * group.low_ns:
-        return numbers.time("typical", group.typical_ns)
     elapsed_ns = case.facts.column("elapsed_ns")[group.intervals]
+    # of few timings one that differs is a good part
+    alike = group.count >= SPREAD_SAMPLES or elapsed_ns.max() <= ALIKE * elapsed_ns.min()
+    if _has_one_length(group) and alike:
+        return numbers.time("typical", group.typical_ns)
     shortest = numbers.time("shortest", elapsed_ns.min())
     return f"{shortest} to {numbers.time('longest', elapsed_ns.max())}"
+
+
+def _has_one_length(group: Group) -> bool:
+    """Whether the same holds, and most of its timings differ by little."""
+    return _is_of_one_length(group) and group.high_ns <= SPREAD * group.low_ns
 
 
 def _is_of_one_length(group: Group) -> bool:
@@ -1077,7 +1103,8 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
         what = f"of different work{_mostly(lead, slow)}: {described}"
     others = [g for g in label.steady if g not in slow]
     usually = numbers.time(f"group_{usual.number}_typical", usual.typical_ns)
-    if 2 * usual.count < sum(g.count for g in others):  # no one time is that of most
+    # no one time is that of most
+    if 2 * usual.count < sum(g.count for g in others) or not _has_one_length(usual):
         others_ns = elapsed_ns[np.concatenate([g.intervals for g in others])]
         low_other = numbers.time("least_other", int(others_ns.min()))
         rest = f"The others take {low_other} to {numbers.time('most_other', int(others_ns.max()))}."
@@ -1086,6 +1113,26 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     else:
         rest = f"Most of the others take {usually}."
     return f"{share} of it is {which}, {low} to {high} each, {what}. {rest}"
+
+
+def _of_searching_kinds(lead: Case, searching: Sequence[Group], numbers: Numbers) -> str:
+    """Return how many timings a library searches in, several kinds of them, and from what to what they take.
+
+    searching: their groups, that of the leading case among them
+    """
+    told = _told_groups(lead.label, lead.group)
+    took_ns, whole_ns = (sum(g.total_ns for g in groups) for groups in (searching, told))
+    elapsed_ns = lead.facts.column("elapsed_ns")[np.concatenate([g.intervals for g in searching])]
+    low = numbers.time("least_searching", int(elapsed_ns.min()))
+    high = numbers.time("most_searching", int(elapsed_ns.max()))
+    fewest = numbers.count("fewest_operations", min(g.work.fewest_operations for g in searching))
+    largest = numbers.count("most_operations", max(g.work.most_operations for g in searching))
+    tries = f"{fewest} to {largest} operations"
+    if set(told) == set(searching):
+        return f"all of them search for the fastest way, {low} to {high} each ({tries})."
+    share = _share(numbers, "searching", took_ns, whole_ns)
+    count = numbers.count("searching_timings", sum(g.count for g in searching))
+    return f"{share} of it is {count} of them, {low} to {high} each, in a search for the fastest way ({tries})."
 
 
 def _mostly(lead: Case, slow: Sequence[Group]) -> str:
@@ -1364,24 +1411,28 @@ def loaded(groups: Sequence[Group]) -> str:
 # --- words of a row ---
 
 
-def _idle_words(sums: Sums) -> str:
+def _idle_words(sums: Sums, of_all: Sums | None) -> str:
     """Which share of the time the GPU had nothing to do: "GPU idle 34 %"; who kept it waiting is in the columns beside it.
     Where the typical interval, which a row shows, is not like all of them together, it is the share of these.
 
-    sums: what the typical interval spent its time on
+    sums, of_all: as in `words`
     """
     idler = "stream" if sums.others_ran and not sums.beside else "GPU"
+    if of_all:
+        return f"{idler} idle {percent(of_all.share(of_all.late))}"
     late = sums.share(sums.late)
     if abs(sums.late_in_all - late) >= _UNLIKE_ALL:
         return f"{idler} idle {percent(sums.late_in_all)} in all"
     return f"{idler} idle {percent(late)}"
 
 
-def words(group: Group, sums: Sums, cause: str = "") -> str:
+def words(group: Group, sums: Sums, cause: str = "", of_all: Sums | None = None) -> str:
     """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "GPU idle 34 %".
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
+    of_all: for the row of a label with several groups, what the timings of all of them spent their time on: its shares of
+        idle time, copies and waiting are of these
 
     The order: what the GPU does or waits for, by the verdict word; then waits and calls that have a name of their own;
     then idle time without one; what is mixed at last.
@@ -1399,9 +1450,12 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == COPY:
         copies = sums.copies + sums.copies_on_device
         name = "copies" if copies >= sums.memset else "memsets"
-        return f"{name}, {percent(sums.share(copies + sums.memset))}"
+        shown = of_all or sums
+        part_ns = shown.copies + shown.copies_on_device + shown.memset
+        return f"{name}, {percent(shown.share(part_ns))}"
     if word == WAITING:
-        return f"waiting, {percent(sums.share(sums.waiting))}"
+        shown = of_all or sums
+        return f"waiting, {percent(shown.share(shown.waiting))}"
     if cause == "sync" and not group.work.waits:
         return f"synchronising, {percent(sums.share(sums.sync))}"
     if cause == "sync":
@@ -1416,7 +1470,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == LAUNCH and not on_its_way(operations, sums.launches, sums.latency):
         return f"unexplained wait, {percent(sums.share(sums.late))}"
     if word in (CPU, LAUNCH):
-        return _idle_words(sums)
+        return _idle_words(sums, of_all)
     if works_beside(sums) and _mostly_earlier(sums):
         return f"earlier work, {percent(sums.share(sums.earlier))}"
     if works_beside(sums):

@@ -15,14 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.case import Case, Numbers, beside, spoken
+from nsysalign.explain.case import (
+    FEWEST_REPEATED,
+    MANY_TIMES,
+    ROW_REPETITIONS,
+    Case,
+    Numbers,
+    beside,
+    spoken,
+)
 from nsysalign.explain.clocks import CLOCK_SAMPLES, CLOCK_SHARE, SLOWED_SHARE, IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
-from nsysalign.label import Group, Issued
+from nsysalign.label import Group, Issued, Label
 from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
-from nsysalign.text import kernel_name
+from nsysalign.text import kernel_name, of
 
 #: Pairs of events with nothing between them that measure more than this are no floor.
 FLOOR_AT_MOST_NS = 50_000
@@ -121,7 +129,7 @@ def _nothing_inside(case: Case) -> Reason | None:
     empty = _Steady.of(case, lambda group: group.empty)
     if not empty.is_typical:
         return None
-    if case.label.kind == "event" and case.others:
+    if case.label.kind == "event" and (case.others or _mostly_works(case.label)):
         return None
     if case.group.ns("api_launch"):  # what was launched has no row: the recorder dropped it
         return None
@@ -149,14 +157,50 @@ def _nothing_inside(case: Case) -> Reason | None:
                 f"measures nothing of the GPU: {times} of CPU time, no GPU work in {often} timings"
             )
             return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
-        # some do work on the GPU: the kind of timings that takes most of the time is the story
-        empty_ns = sum(group.total_ns for group in case.label.steady if group.empty == group.count)
-        if 2 * empty_ns < case.label.steady_ns:
+        if _mostly_works(case.label):
             return None
         text = f"measures nothing of the GPU in {often} timings: {times} of CPU time"
         return Reason("no-gpu-work-inside", CPU, "mostly no GPU work", text, numbers.evidence)
     text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
+
+
+def _mostly_works(label: Label) -> bool:
+    """Whether timings with work take most of a label's time: then they are its story, and not those without any."""
+    empty_ns = sum(group.total_ns for group in label.steady if group.empty == group.count)
+    return 2 * empty_ns < label.steady_ns
+
+
+def partly_empty(case: Case) -> Reason | None:
+    """Return the reason that a good part of a label's timings launch nothing and are over at once, beside others that work:
+    a mean of all is of neither, and a benchmark whose calls keep a result is no faster.  None if that is not so.
+
+    Of a clock of the CPU only timings count that wait for the GPU: they are meant to time it.
+    """
+    label, facts = case.label, case.facts
+    empty = [group for group in label.steady if group.empty == group.count]
+    working = [group for group in label.steady if group not in empty]
+    if label.kind == "nvtx" or not empty or not working or _shares_marks(case):
+        return None
+    count = sum(group.count for group in empty)
+    timings = sum(group.count for group in label.steady)
+    longest = max(empty, key=lambda group: group.typical_ns)
+    low_ns, high_ns = min(g.low_ns for g in working), max(g.high_ns for g in working)
+    is_quick = longest.typical_ns < min(FLOOR_AT_MOST_NS, low_ns / MANY_TIMES)
+    numbers_of_empty = np.concatenate([group.intervals for group in empty])
+    waits = facts.flagged(numbers_of_empty, "synchronised-after") >= TYPICAL_SHARE
+    is_part = FEWEST_REPEATED <= count >= ROW_REPETITIONS * timings
+    if not (is_part and is_quick and (waits or not case.on_host)):
+        return None
+    numbers = Numbers()
+    often = f"{numbers.count('without_work', count)} of {numbers.count('steady_timings', timings)}"
+    takes = numbers.time("empty_typical", longest.typical_ns)
+    limits = f"{numbers.time('least_other', low_ns)} to {numbers.time('most_other', high_ns)}"
+    text = (
+        f"launches nothing in {often} timings, {takes} each: is that meant, or does a call return what an earlier one "
+        f"computed? Most of the others take {limits}"
+    )
+    return Reason("nothing-inside", DOUBTFUL, f"{count:,} launch nothing", text, numbers.evidence)
 
 
 def _is_of_another_process(case: Case) -> bool:
@@ -188,6 +232,8 @@ def _ended_later(case: Case) -> Reason | None:
     """
     if case.label.kind == "nvtx":
         return None
+    if case.on_host and (early := _too_early(case)):
+        return early
     later = _Steady.of(case, lambda group: group.late)
     if not later.is_typical:
         return _not_ordered(case)
@@ -209,6 +255,54 @@ def _ended_later(case: Case) -> Reason | None:
     where = "" if stream is None else f" on stream {numbers.count('working_stream', stream)}"
     text = f"does not wait for its work{where} ({often} timings)"
     return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
+
+
+def _too_early(case: Case) -> Reason | None:
+    """Return the reason that a host timing ends before a good part of its own work, of which another part ran in it; None
+    where that is not so, or hardly any of it ran inside."""
+    facts = case.facts
+    early = _Steady.of(case, lambda group: int(too_early(facts.intervals, group.intervals).sum()))
+    ran_ns, outside_ns = (
+        facts.column(name)[case.group.intervals]
+        for name in ("kernel_only_upper_ns", "kernel_outside_ns")
+    )
+    part_inside = 1 - outside_ns.sum() / max(ran_ns.sum(), 1)
+    intervals = np.concatenate([group.intervals for group in case.label.steady])
+    # earlier work in some of them may make up for it
+    missing_ns = _missing_ns(facts.intervals, intervals).sum()
+    is_missing = missing_ns >= WARN_SHARE * (case.label.steady_ns + missing_ns)
+    if not early.is_typical or not is_missing or part_inside < WARN_SHARE:
+        return None
+    numbers = Numbers()
+    typical = facts.intervals.iloc[case.group.typical]
+    later_ns, whole_ns = typical["kernel_outside_ns"], typical["kernel_only_upper_ns"]
+    numbers.time("ran_later", later_ns)
+    numbers.time("launched", whole_ns)
+    text = f"ends before its work: {of(later_ns, whole_ns)} of kernels ran later"
+    often = early.often(numbers, "ended_early")
+    if early.with_it < early.count:
+        text += f" ({often} timings)"
+    return Reason("enqueue-only", WRONG, "wrong: ends early", text, numbers.evidence)
+
+
+def too_early(intervals: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
+    """Return which of these host timings (bool) would be longer by WARN_SHARE of their true length and more, had they waited
+    for what they launched.  In a loop that is always one step ahead, earlier work runs inside instead.
+
+    timing    [ launches K1 K2 K3 )                12 ms
+    GPU        [K1      ][K2      ][K3      ]      22 ms: 10 of them are missing
+    """
+    missing_ns = _missing_ns(intervals, numbers)
+    elapsed_ns = intervals["elapsed_ns"].to_numpy()[numbers]
+    return missing_ns >= WARN_SHARE * np.maximum(elapsed_ns + missing_ns, 1)
+
+
+def _missing_ns(intervals: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
+    """Return how long kernels that each of these host timings launched ran after it, less the earlier work that ran in it."""
+    outside_ns, earlier_ns = (
+        intervals[name].to_numpy()[numbers] for name in ("kernel_outside_ns", "gpu_earlier_ns")
+    )
+    return outside_ns - earlier_ns
 
 
 def _waits_for_earlier(case: Case) -> bool:
@@ -279,7 +373,10 @@ def _full_queue(case: Case, numbers: Numbers) -> str:
     last_as_long = abs(slow.typical_ns - work_ns) <= WARN_SHARE * work_ns
     if slow_launch_ns < _BLOCKED * usual_launch_ns or not last_as_long:
         return ""
-    blocked = numbers.count("blocked_timings", slow.count)
+    # before the first quick launch nothing waits: that was a first call
+    start_ns = case.facts.column("start_ns")
+    behind = start_ns[slow.intervals] > start_ns[fast.intervals].min()
+    blocked = numbers.count("blocked_timings", int(behind.sum()))
     typical = numbers.time("blocked", slow.typical_ns)
     return f". In {blocked} of them the queue was full: the launch waits until a kernel has run, {typical} each"
 

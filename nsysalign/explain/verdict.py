@@ -9,8 +9,8 @@ for each puzzle: docs/lab/verdicts.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -177,6 +177,17 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         staged=staged,
         others_ran=not OTHER_STREAMS.isdisjoint(intervals["flags"].iloc[group.typical]),
     )
+
+
+def together(of_groups: Sequence[Sums]) -> Sums:
+    """Return what the intervals of several groups of a label spent their time on, added up (ns)."""
+    first = of_groups[0]
+    added = {
+        name: sum(getattr(sums, name) for sums in of_groups)
+        for name, value in vars(first).items()
+        if type(value) is int
+    }
+    return replace(first, **added)
 
 
 def typical_of(

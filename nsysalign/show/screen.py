@@ -614,6 +614,7 @@ def _lines_of_table(
     columns = numbers.columns_within(without_verdict - min(longest, _LABEL))
     if file:  # it is in the sentence, too: columns come first
         longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
+    longest = max(longest, _longest_head(lines) - _width_of(columns))
     room = without_verdict - _width_of(columns)  # for names
     if room < _LEAST_LABEL:  # a very narrow terminal: names, times and verdicts
         columns = columns[:1]
@@ -632,12 +633,10 @@ def _lines_of_table(
     cells = zip(*(column.cells for column in columns), strict=True)
     for line in lines:
         name = line.name if len(line.name) <= name_width else short[line.name]
-        text = Text(f"{name:<{name_width}}")
         if line.row is None:
-            without_numbers = _width_of(columns) - 1
-            text.append(f" {_text_of_totals(line, without_numbers):<{without_numbers}}", "dim")
+            text = _head_of_groups(line, name, name_width, _width_of(columns))
         else:
-            text.append(_side_by_side(columns, next(cells)))
+            text = Text(f"{name:<{name_width}}").append(_side_by_side(columns, next(cells)))
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))  # by the verdict's sign
         if bar_width and line.row is not None:
             gap = " " * (verdict_width - len(line.words) + 2)
@@ -802,11 +801,29 @@ class _TableRow(NamedTuple):
     label_ending: LabelRow | None = None
 
 
+def _longest_head(lines: Sequence[_TableRow]) -> int:
+    """Return the letters of the longest head of a label's groups, with a blank around its totals; 0 for none."""
+    heads = (len(line.name) + len(line.instead) + 2 for line in lines if line.row is None)
+    return max(heads, default=0)
+
+
+def _head_of_groups(line: _TableRow, name: str, name_width: int, width: int) -> Text:
+    """Return the head of a label's groups: its name, and in place of numbers its totals, which begin where the numbers do,
+    or before that where they are long.
+
+    name: as the table has it
+    name_width, width: letters of the column of names, and of the numbers with the blank before them
+    """
+    totals = _text_of_totals(line, name_width - len(name) + width - 1)
+    begin = name_width - max(len(totals) - (width - 1), 0)
+    return Text(name.ljust(begin)).append(f" {totals:<{width - 1}}", "dim")
+
+
 def _text_of_totals(line: _TableRow, width: int) -> str:
-    """Return what stands in place of a head's numbers: without its total time where there is no room for it."""
-    if len(line.instead) <= width:
-        return line.instead
-    return cut(line.instead.partition(",")[0], width)
+    """Return what stands in place of a head's numbers: its first parts as far as there is room for them."""
+    parts = line.instead.split(", ")
+    fits = [", ".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((text for text in fits if len(text) <= width), cut(parts[0], width))
 
 
 def _table_rows(rows: Sequence[LabelRow], *, whole: bool) -> list[_TableRow]:
@@ -823,8 +840,10 @@ def _table_rows(rows: Sequence[LabelRow], *, whole: bool) -> list[_TableRow]:
             continue
         steady = plural(row.warm.count, "timing")
         much = " overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
-        lines.append(_TableRow(row.short, None, words, f"{steady}{much}"))
         groups = () if has_numbers and not whole and _alike(row) else row.groups[:MOST_GROUPS]
+        not_shown = row.warm.count - sum(group.count for group in groups) if groups else 0
+        left = f", {not_shown:,} not shown" if not_shown else ""
+        lines.append(_TableRow(row.short, None, words, f"{steady}{much}{left}"))
         for group in groups:
             words = f"{SIGNS[group.verdict]} {group.words}"
             ending = row if group is groups[-1] else None

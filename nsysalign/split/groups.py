@@ -65,6 +65,9 @@ MOST_MEDIANS = 3
 #: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
 #: by the same or by ALIKE_NS.
 ALIKE_NS = 500
+#: Two kinds that launch different CUDA graphs, of which no timing of one is as long as those of the other, are one up to
+#: this ratio of their lengths: clocks differ by more than nothing.
+GRAPHS_ALIKE = 1.04
 #: Two kinds differ in their waits for the GPU, or in how long it works, if one has this many times as much as the other;
 #: each has at least this share of the intervals.
 MORE, RARELY = 3, 0.1
@@ -496,6 +499,7 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
     stream, work of very different cost takes equally long.
     """
     medians = [float(np.median(m.elapsed_ns[members])) for members in kinds_of_work]
+    last = list[np.ndarray]()  # of each merged kind, the longest kind in it
     merged = list[np.ndarray]()
     # of each merged kind, the work of the longest kind in it
     longest = list[_Cost]()
@@ -505,16 +509,38 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
         busy_ns = float(np.median(m.busy_ns[members]))
         # all of a kind issue as many operations, but for the coarsest description
         work = _Cost(medians[number], int(m.operations[first]), busy_ns)
-        twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
+        twins = (
+            n
+            for n, shorter in enumerate(longest)
+            if _alike_work(shorter, work) and not _graphs_differ(m, last[n], members)
+        )
+        twin = next(twins, -1)
         if twin < 0:
             merged.append(members)
             longest.append(work)
+            last.append(members)
         else:
             merged[twin] = np.concatenate([merged[twin], members])
             # the next kind is compared with this one: a series of kinds that grows in small steps becomes one as a
             # whole, as no place in it is the right one for a cut
             longest[twin] = work
+            last[twin] = members
     return [np.sort(members) for members in merged]
+
+
+def _graphs_differ(m: Measured, shorter: np.ndarray, longer: np.ndarray) -> bool:
+    """Return whether two kinds launch different CUDA graphs whose lengths do not mix: what is in a graph is not known, and
+    one of 150 short kernels may take about as long as one of 100 longer ones.
+
+    10 x 2.44 to 2.52 ms of one graph, 10 x 2.62 to 2.66 ms of another
+    """
+    graphs = m.graph[shorter[0]], m.graph[longer[0]]
+    if graphs[0] == graphs[1] or 0 in graphs or min(len(shorter), len(longer)) < FEW:
+        return False
+    end_ns = np.quantile(m.elapsed_ns[shorter], 0.9)
+    begin_ns = np.quantile(m.elapsed_ns[longer], 0.1)
+    medians = [float(np.median(m.elapsed_ns[kind])) for kind in (shorter, longer)]
+    return bool(begin_ns > end_ns and medians[1] >= GRAPHS_ALIKE * medians[0] + ALIKE_NS)
 
 
 class _Cost(NamedTuple):

@@ -25,6 +25,8 @@ _BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
 _LONGEST = 32
 #: A kind whose timings have more different operations that run longest is not told by one of them.
 _FEW_MAINS = 2
+#: Sizes of copies up to this ratio do not tell kinds apart.
+_SIZES_ALIKE = 1.01
 
 
 class _Kind(NamedTuple):
@@ -36,7 +38,7 @@ class _Kind(NamedTuple):
     operations: int
     #: Blocks of all kernels' grids, 0 if they are not known.
     blocks: int
-    #: Which graph of the label it launches, from 1 on, 0 for none or an unknown one.
+    #: Which graph of the run it launches, from 1 on, 0 for none or an unknown one.
     graph: int
     #: The name of the operation that runs longest.
     main: str
@@ -66,11 +68,13 @@ def names_of_kinds(
     copied = issued[issued["kind"] == "memcpy"].groupby("group")["bytes"].sum()
     copied = copied.reindex(table["group"], fill_value=0)
     members_of = group(of_interval, np.arange(len(of_interval)))
+    graph = _numbered(work.graph[table["typical"]], table["typical"].to_numpy())
+    graph_of_group = dict(zip(table["group"].tolist(), graph.tolist(), strict=True))
     out = [""] * len(table)
     for _, rows in table.groupby(["label", "pid"], sort=False):
         if rows["kind"].nunique() == 1:
             continue
-        kinds_of_label = _kinds_by_number(rows, members_of, work, names, copied)
+        kinds_of_label = _kinds_by_number(rows, members_of, work, names, copied, graph_of_group)
         differing = _names_that_differ(list(kinds_of_label.values()))
         name_of = dict(zip(kinds_of_label, differing, strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
@@ -84,12 +88,14 @@ def _kinds_by_number(
     work: Work,
     names: Sequence[str],
     copied: pd.Series,
+    graph_of_group: dict[int, int],
 ) -> dict[int, _Kind]:
     """Return the number of each kind of a label -> the kind.
 
     rows:       the label's rows of `frames.GROUPS`, the group with most time first; its typical interval is the kind's
     members_of: group -> its intervals
     copied:     by group, how many bytes its typical interval copies
+    graph_of_group: group -> the number by which its graph is called
     """
     groups_of_kind = {int(kind): of_kind for kind, of_kind in rows.groupby("kind", sort=False)}
     members = [
@@ -97,8 +103,6 @@ def _kinds_by_number(
         for of_kind in groups_of_kind.values()
     ]
     typical = np.array([of_kind["typical"].iloc[0] for of_kind in groups_of_kind.values()])
-    earliest = np.array([of_kind["typical"].min() for of_kind in groups_of_kind.values()])
-    graph = _numbered(work.graph[typical], earliest)
     main = main_names(typical, work, names)
     memory = _memory_words(work, members)
     return {
@@ -106,7 +110,7 @@ def _kinds_by_number(
             size=int(copied[groups_of_kind[number]["group"].iloc[0]]),
             operations=int(work.operations[typical[n]]),
             blocks=int(work.blocks[typical[n]]),
-            graph=int(graph[n]),
+            graph=graph_of_group[groups_of_kind[number]["group"].iloc[0]],
             main=main[n],
             main_count=len(np.unique(work.main[members[n]])),
             is_behind=bool(2 * work.behind[members[n]].sum() > len(members[n])),
@@ -156,7 +160,9 @@ def _names_that_differ(kinds_of_work: Sequence[_Kind]) -> list[str]:
             names = [", ".join(filter(None, words)) for words in zip(*chosen, strict=True)]
             if len(set(names)) == len(names) and all(names):
                 return _without_no_copies(names)
-    # all words together do not tell the kinds apart
+    # all words together do not tell the kinds apart: only their lengths do, or those of some of them
+    if len(set(names)) == 1:
+        return [""] * len(names)
     return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
 
 
@@ -172,7 +178,7 @@ def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
         f"graph {kind.graph}" if kind.graph else plural(kind.operations, "operation")
         for kind in kinds_of_work
     ]
-    size = [bytes_text(kind.size) if kind.size else _NO_COPIES for kind in kinds_of_work]
+    size = _sizes_in_words([kind.size for kind in kinds_of_work])
     blocks = [plural(kind.blocks, "block") if kind.blocks > 0 else "" for kind in kinds_of_work]
     main = [
         f"{short[kind.main]} and {kind.main_count - 1} more"
@@ -194,6 +200,18 @@ def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
     return [words for words in columns if len(set(words)) > 1]
 
 
+def _sizes_in_words(sizes: Sequence[int]) -> list[str]:
+    """Return how much each kind copies, in words; the same ones for sizes between which no gap of more than _SIZES_ALIKE
+    lies: some flags more that are read back make no other work of 48 MB.
+    """
+    words = {0: _NO_COPIES}
+    before = 0
+    for size in sorted(set(sizes) - {0}):
+        words[size] = words[before] if 0 < size <= _SIZES_ALIKE * before else bytes_text(size)
+        before = size
+    return [words[size] for size in sizes]
+
+
 def _without_no_copies(names: list[str]) -> list[str]:
     """Return these names without `, no copies` at their ends, which says little, where they differ all the same.
 
@@ -204,11 +222,11 @@ def _without_no_copies(names: list[str]) -> list[str]:
 
 
 def _numbered(graph: np.ndarray, interval: np.ndarray) -> np.ndarray:
-    """Return the number by which each kind's graph is called: 1, 2, 3, ... in the order in which they first occur, 0 for
-    none.
+    """Return the number by which each group's graph is called: 1, 2, 3, ... in the order in which they first occur, 0 for
+    none: a graph has one number in all labels.
 
-    graph:    per kind, a number that is equal for equal graphs (`Work.graph`)
-    interval: per kind, its first typical interval
+    graph:    per group, a number that is equal for equal graphs (`Work.graph`)
+    interval: per group, its typical interval
     """
     launching = np.flatnonzero(graph)
     in_order = launching[np.argsort(interval[launching], kind="stable")]

@@ -55,6 +55,15 @@ def test_graphs_of_other_work_are_kinds_whatever_the_cpu_takes_beside_them():
     assert len(rows(measured(noisy(20, 2000), graph=np.arange(1, 21), busy=350))) == 1
 
 
+def test_graphs_whose_lengths_do_not_mix_are_kinds():
+    """n05: 150 kernels of one size and 100 of the next took 2.47 and 2.64 ms, and were one row."""
+    at_once = [np.arange(10), np.arange(10, 20)]
+    us = np.concatenate([noisy(10, 2470, 0.003), noisy(10, 2640, 0.003, 1)])
+    for graphs, kinds in (((1, 2), 2), ((1, 1), 1), ((0, 2), 1)):
+        m = measured(us, graph=np.repeat(graphs, 10), content=np.repeat((1, 2), 10))
+        assert len(_without_twins(m, at_once)) == kinds
+
+
 def test_other_operations_are_another_kind():
     """One helper times two things in turn."""
     turn = np.arange(20) % 2
@@ -502,6 +511,12 @@ def test_a_kind_is_called_by_its_graph_or_by_how_much_it_launches_first():
         "5 operations",
     ]
     assert named((0, 3, 64, 0), (0, 3, 128, 0)) == ["64 blocks", "128 blocks"]
+
+
+def test_kinds_that_only_their_length_tells_apart_have_no_name():
+    """n08: '48.3 MB (1)', '48.2 MB (2)' and '48.2 MB (3)', which differed in 640 bytes."""
+    alike = [_Kind(size, 9, 9, 0, "", 1, False) for size in (48_249_950, 48_249_822, 48_249_310)]
+    assert _names_that_differ(alike) == ["", "", ""]
 
 
 def test_kinds_are_told_apart_by_the_kernel_that_takes_their_time_before_their_copies():
