@@ -1,4 +1,4 @@
-"""What the page must say to be read right, in a real browser: scales, units, what is not compared, and paper."""
+"""What the page must say to be read right, in a real browser: scales, units, what is not compared."""
 
 from dataclasses import replace
 
@@ -124,19 +124,6 @@ def test_work_that_ran_after_the_timing_is_in_its_picture(opened, tmp_path):
     # a timing whose work ran inside it ends as before
     page("choose('h2d_t1', null, false)")
     assert page("endOfWork(view.picture) == view.picture.width")
-
-
-def test_paper_breaks_between_rows_and_cards_not_in_them(opened, finding):
-    page = opened(build(findings=[finding]))
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    try:
-        style = "getComputedStyle(document.querySelector('{}')).{}"
-        for place in ("#rows", "#rows li", ".card", "#budgets tr"):
-            assert page(style.format(place, "breakInside")) == "avoid", place
-        for place in ("#rows-head", "#verdicts > details > summary"):
-            assert page(style.format(place, "breakAfter")) == "avoid", place
-    finally:
-        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_paces_of_a_label_have_rows_of_their_own_in_a_comparison(opened, driver, tmp_path):
