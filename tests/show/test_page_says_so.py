@@ -295,6 +295,23 @@ def test_a_wrong_timing_is_not_faster(driver, tmp_path, finding):
     assert "error" in look[0] and "better" in look[1]
     assert page(row.format(rows["t1"], ".saving", "textContent")) == "wrong in A and B"
     assert page("$('headline').textContent").startswith("t2 changed most")
+    # what is wrong is said first, and in the words of the terminal
+    said = "A and B: t1 times nothing."
+    assert page("$('wrong').innerText") == f"✖ {said}"
+    top = "document.getElementById('{}').getBoundingClientRect().top"
+    assert page(top.format("wrong")) < page(top.format("headline"))
+    assert (
+        page("$('labels-head').textContent") == "Label by label, wrong ones first, then faster ones"
+    )
+    assert page(row.format(rows["t1"], ".reason", "textContent")) == said
+    # what the headline is about is drawn; of t1 the reason is said there, too, and begins what is copied
+    assert page("selected.label.label") == "t2" and page("$('reasons').innerText") == ""
+    page("choose(DATA.labels.find(({ label }) => label === 't1'), false)")
+    assert page("$('reasons').innerText") == f"✖ {said}"
+    page(
+        "(() => { window.copied = ''; copyText = (text) => { window.copied = text; }; $('copy-markdown').click(); })()"
+    )
+    assert page("window.copied").lstrip("#* ").startswith(said)
     quiet(driver)
 
 
