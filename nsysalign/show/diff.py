@@ -71,10 +71,10 @@ def verdict(label: LabelChange) -> str:
 
 def words(label: LabelChange) -> str:
     """Return the verdict of a label and its reason: "slower", "unclear: varies", "wrong in A and B"."""
-    said = verdict(label)
-    if said == "wrong":
+    word = verdict(label)
+    if word == "wrong":
         return f"wrong in {label.wrong}"
-    return f"{said}: {label.reason}" if label.reason else said
+    return f"{word}: {label.reason}" if label.reason else word
 
 
 def summary(comparison: Comparison) -> str:
@@ -94,9 +94,9 @@ def summary(comparison: Comparison) -> str:
         )
     if comparison.same_recording:
         return f"The two are the same recording: nothing can have changed in {compared}."
-    said = [verdict(label) for label in comparison.labels]
-    texts = [f"{said.count(word)} {word}" for word in VERDICT_ORDER if word in said]
-    if "wrong" in said:
+    verdicts = [verdict(label) for label in comparison.labels]
+    texts = [f"{verdicts.count(word)} {word}" for word in VERDICT_ORDER if word in verdicts]
+    if "wrong" in verdicts:
         texts[0] += " (what is wrong has no change to judge)"
     return f"Of {compared} in both: {', '.join(texts)}."
 
@@ -134,10 +134,10 @@ def _wrong_timing(timing: WrongTiming) -> str:
 
 def method(comparison: Comparison) -> str:
     """Return what the numbers and words of a comparison mean; of REASONS those that occur."""
-    given = {label.reason for label in comparison.labels}
+    occurring = {label.reason for label in comparison.labels}
     if any(verdict(label) == "wrong" for label in comparison.labels):
-        given.add("wrong timing")
-    reasons = [reason for reason in REASONS if reason in given]
+        occurring.add("wrong timing")
+    reasons = [reason for reason in REASONS if reason in occurring]
     return (
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
         + "Times are means of the middle half of the intervals of one kind of work at one speed, without first calls; "
