@@ -74,6 +74,19 @@ def test_pages_of_paper_are_full(opened, finding, width):
     assert pages == 2
 
 
+def test_evidence_in_a_folded_card_looks_as_in_any_card(opened, finding):
+    """Not like the line that unfolds the card."""
+    rules = [f"rule-{k}" for k in range(8)]
+    page = opened(build(findings=[{**finding, "rule": rule} for rule in rules]), 1400)
+    page(
+        "document.querySelectorAll('.folded').forEach((card) => { card.open = true; card.fillIn(); })"
+    )
+    summaries = "[...document.querySelectorAll('{} .evidence summary')].map(s => getComputedStyle(s).display)"
+    (of_cards,) = {*page(summaries.format("#cards"))}
+    (of_folded,) = {*page(summaries.format(".folded"))}
+    assert of_cards == of_folded != "grid"
+
+
 def test_a_picture_of_many_lanes_is_no_higher_than_a_page(opened, analysis):
     page = opened(analysis, 1400)
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
