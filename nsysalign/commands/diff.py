@@ -126,9 +126,8 @@ def _brief(comparison: Comparison, before: Path, after: Path) -> str:
     verdict = next((word for word in order if word in by_verdict), "unclear")
     sentence = screen.summary(comparison)
     if comparison.wrong:
-        sentence += (
-            f" Wrong timings: {', '.join(f'{w.label} ({w.sides})' for w in comparison.wrong)}."
-        )
+        labels = ", ".join(f"{w.label} ({w.sides})" for w in comparison.wrong)
+        sentence = f"Wrong timings: {labels}. {sentence}"
     command = f"nsysalign diff {shlex.quote(str(before))} {shlex.quote(str(after))}"
     if verdict in ("slower", "faster"):
         changed = by_verdict[verdict]

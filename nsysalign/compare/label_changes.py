@@ -88,6 +88,7 @@ class LabelChange:
     verdict: str  # slower, faster, unclear, same; different: the runs were not recorded alike
     reason: str  # one of REASONS if it is unclear, else ''
     library: bool
+    wrong: str = ""  # the sides whose timing is not what is meant: "A", "B", "A and B", '' for none
 
 
 class WrongTiming(NamedTuple):
@@ -151,11 +152,7 @@ def compare(
         only_after += [f"{name} ({unmatched.name})" for unmatched in left_after]
         changes += [_label_change(label, name_after, pair, times, threshold) for pair in pairs]
     wrong = _wrong_timings(before, after)
-    are_wrong = {timing.label for timing in wrong}
-    changes = [
-        _of_wrong_timing(change) if {change.label, change.label_after} & are_wrong else change
-        for change in changes
-    ]
+    changes = [_of_wrong_timing(change, _wrong_sides(change, wrong)) for change in changes]
     if confounders and not anyway:
         changes = [_not_judged(change) for change in changes]
     if moved := [
@@ -259,11 +256,24 @@ def _label_change(
     )
 
 
-def _of_wrong_timing(label: LabelChange) -> LabelChange:
-    """A timing that measures something else neither got slower nor faster, whatever its number says."""
-    if label.verdict not in ("slower", "faster"):
-        return label
-    return replace(label, verdict="unclear", reason="wrong timing")
+def _wrong_sides(label: LabelChange, wrong: Sequence[WrongTiming]) -> str:
+    """Return on which sides a label's timings are not what is meant: "A", "B" or "A and B"; '' for none."""
+    names = {"A": label.label, "B": label.label_after}
+    return " and ".join(
+        side
+        for side, name in names.items()
+        if any(side in timing.sides and timing.label == name for timing in wrong)
+    )
+
+
+def _of_wrong_timing(label: LabelChange, sides: str) -> LabelChange:
+    """A timing that measures something else neither got slower nor faster, whatever its number says.
+
+    sides: on which it does (`_wrong_sides`)
+    """
+    if sides and label.verdict in ("slower", "faster"):
+        return replace(label, verdict="unclear", reason="wrong timing", wrong=sides)
+    return replace(label, wrong=sides)
 
 
 def _not_judged(label: LabelChange) -> LabelChange:

@@ -15,23 +15,25 @@ from nsysalign.text import change as relative
 from nsysalign.text import change_between, duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.compare.label_changes import Change, Comparison, LabelChange
+    from nsysalign.compare.label_changes import Change, Comparison, LabelChange, WrongTiming
 
+#: So many wrong timings have a sentence each.
+MOST_WRONG = 6
 #: Smaller changes of causes do not matter where the total stayed the same.
 EVEN_SHARE = 0.02
 #: A row with a time from this one on needs one decimal less.
 _LONG_NS = 10_000_000
-#: In the order in which a reader wants them.
-VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
+#: In the order in which a reader wants them; of a wrong timing no other is said.
+VERDICT_ORDER = ("wrong", "slower", "faster", "unclear", "same", "different")
 
 
 def ordered(comparison: Comparison) -> list[LabelChange]:
-    """Return the labels in the order in which they are shown: by their verdicts, the slower ones first, of equal verdicts
-    the largest change first; labels timed by libraries last."""
+    """Return the labels in the order in which they are shown: by their verdicts, wrong timings first, then the slower ones,
+    of equal verdicts the largest change first; labels timed by libraries last."""
 
     def place(label: LabelChange) -> tuple[bool, int, float]:
         """Return the key by which labels are sorted."""
-        return label.library, VERDICT_ORDER.index(label.verdict), -abs(label.total.change_ns)
+        return label.library, VERDICT_ORDER.index(verdict(label)), -abs(label.total.change_ns)
 
     return sorted(comparison.labels, key=place)
 
@@ -61,8 +63,22 @@ def of_change(change: Change) -> dict[str, float]:
 # --- words ---
 
 
+def verdict(label: LabelChange) -> str:
+    """Return what is said of a label's change: of a wrong timing "wrong", whatever its number did."""
+    # the sign of runs that were not recorded alike stays: no label of theirs is judged
+    return "wrong" if label.wrong and label.verdict != "different" else label.verdict
+
+
+def words(label: LabelChange) -> str:
+    """Return the verdict of a label and its reason: "slower", "unclear: varies", "wrong in A and B"."""
+    word = verdict(label)
+    if word == "wrong":
+        return f"wrong in {label.wrong}"
+    return f"{word}: {label.reason}" if label.reason else word
+
+
 def summary(comparison: Comparison) -> str:
-    """Return one sentence: how many labels got slower, got faster, stayed the same, are unclear; or why
+    """Return one sentence: how many labels have a wrong timing, got slower, got faster, stayed the same, are unclear; or why
     nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
@@ -78,20 +94,50 @@ def summary(comparison: Comparison) -> str:
         )
     if comparison.same_recording:
         return f"The two are the same recording: nothing can have changed in {compared}."
-    counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
-    texts = [f"{count} {verdict}" for verdict, count in counts if count]
+    verdicts = [verdict(label) for label in comparison.labels]
+    texts = [f"{verdicts.count(word)} {word}" for word in VERDICT_ORDER if word in verdicts]
+    if "wrong" in verdicts:
+        texts[0] += " (what is wrong has no change to judge)"
     return f"Of {compared} in both: {', '.join(texts)}."
 
 
-def wrong(comparison: Comparison) -> list[str]:
-    """Return a sentence for each wrong timing, with the side or sides on which it is wrong: a change of it is no
-    change of what is meant."""
-    return [f"{sides}: {safe_text(sentence)}" for sides, _, sentence in comparison.wrong]
+def wrong(comparison: Comparison) -> tuple[list[str], str]:
+    """Return (a sentence for each wrong timing, at most MOST_WRONG, with the side or sides on which it is wrong; how many
+    more there are, '' for none): a change of it is no change of what is meant.  What is in both runs stands first.
+    """
+    compared = {("A", label.label) for label in comparison.labels}
+    compared |= {("B", label.label_after) for label in comparison.labels}
+    timings = sorted(
+        comparison.wrong,
+        key=lambda timing: (
+            not any(side in timing.sides and name == timing.label for side, name in compared)
+        ),
+    )
+    more = len(timings) - MOST_WRONG
+    shown = [_wrong_timing(timing) for timing in timings[:MOST_WRONG]]
+    return shown, plural(more, "more wrong timing") if more > 0 else ""
+
+
+def wrong_of(comparison: Comparison, label: LabelChange) -> list[str]:
+    """Return those sentences of `wrong` that are about one label, on either side."""
+    names = {"A": label.label, "B": label.label_after}
+    return [
+        _wrong_timing(timing)
+        for timing in comparison.wrong
+        if any(side in timing.sides and timing.label == name for side, name in names.items())
+    ]
+
+
+def _wrong_timing(timing: WrongTiming) -> str:
+    return f"{timing.sides}: {safe_text(timing.sentence)}"
 
 
 def method(comparison: Comparison) -> str:
     """Return what the numbers and words of a comparison mean; of REASONS those that occur."""
-    reasons = [r for r in REASONS if any(label.reason == r for label in comparison.labels)]
+    occurring = {label.reason for label in comparison.labels}
+    if any(verdict(label) == "wrong" for label in comparison.labels):
+        occurring.add("wrong timing")
+    reasons = [reason for reason in REASONS if reason in occurring]
     return (
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
         + "Times are means of the middle half of the intervals of one kind of work at one speed, without first calls; "
@@ -114,24 +160,25 @@ def changed(label: LabelChange) -> str:
 
 def between(label: LabelChange) -> str:
     """The bounds relative to the time before: "-80.1 to -70.3 %"; '' where too few intervals make
-    none, or both sides are identical."""
+    none, both sides are identical, or a wrong timing has no true change that they could hold."""
     total = label.total
     identical = total.low_ns == total.high_ns == 0
-    if not total.before_ns or label.reason == "too few" or identical:
+    no_bounds = label.reason == "too few" or identical or verdict(label) == "wrong"
+    if not total.before_ns or no_bounds:
         return ""
     return change_between(total.low_ns / total.before_ns, total.high_ns / total.before_ns)
 
 
 def where(label: LabelChange, most: int = 3) -> str:
     """Return the causes that clearly changed, the largest first: "host -164 us, launch +3.1 us"; "" for none, and for a
-    label whose change is unclear.
+    label whose change is unclear or whose timing is wrong.
 
     most: how many are named; the others are counted
 
     Where the total stayed the same, only causes are named that changed by a share of it that matters: what one lost
     another gained, as between ranks that wait.
     """
-    if label.verdict == "unclear":
+    if verdict(label) in ("unclear", "wrong"):
         return ""
     least_ns = EVEN_SHARE * label.total.before_ns if label.verdict == "same" else 1
     ns_of_cause = {
@@ -152,17 +199,18 @@ def where(label: LabelChange, most: int = 3) -> str:
 # --- the terminal ---
 
 _LOOKS = {
-    "slower": ("▲ slower", "bold red"),
-    "faster": ("▼ faster", "bold green"),
+    "wrong": ("✖", "bold red"),
+    "slower": ("▲", "bold red"),
+    "faster": ("▼", "bold green"),
     "unclear": ("?", "yellow"),
-    "same": ("= same", "dim"),
+    "same": ("=", "dim"),
     "different": ("≠", ""),
 }
-_MOST_NAMES, _MOST_WRONG = 12, 6
+_MOST_NAMES = 12
 
 
 def render(comparison: Comparison, console: Console, page: str = "") -> None:
-    """Print the comparison of two runs: what makes them incomparable, how many labels changed, a row per label with
+    """Print the comparison of two runs: wrong timings, what makes them incomparable, how many labels changed, a row per label with
     what changed in it below, then labels that only one run has, remarks, and what the numbers mean.
 
     page: the path of the page, "" if there is none
@@ -174,15 +222,12 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
     sides = {"A": comparison.before, "B": comparison.after}
     for side, name in sides.items():
         console.print(Text(f"{side} {safe_text(name)}", "bold"), soft_wrap=True)
+    sentences, more = wrong(comparison)
+    for sentence in filter(None, (*sentences, more)):
+        console.print(Text(f"✖ {sentence}", "bold red"))
     for confounder in comparison.confounders:
         console.print(Text(f"! {safe_text(confounder)}", "bold yellow"))
     console.print(Text(summary(comparison)))
-    sentences = wrong(comparison)
-    for sentence in sentences[:_MOST_WRONG]:
-        console.print(Text(f"✖ {sentence}", "bold red"))
-    if sentences[_MOST_WRONG:]:
-        more = plural(len(sentences) - _MOST_WRONG, "more wrong timing")
-        console.print(Text(f"✖ {more}", "bold red"))
     if comparison.labels:
         console.print()
         _print_table(comparison, console)
@@ -212,8 +257,8 @@ def _print_table(comparison: Comparison, console: Console) -> None:
         before.append(fixed(before_ns, decimals=decimals))
         after.append(fixed(after_ns, decimals=decimals))
         below.append("; ".join(filter(None, (between(label), where(label)))))
-    verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
-    styles = [_LOOKS[label.verdict][1] for label in labels]
+    verdicts = [f"{_LOOKS[verdict(label)][0]} {words(label)}" for label in labels]
+    styles = [_LOOKS[verdict(label)][1] for label in labels]
     counts = [f"{label.count_before}/{label.count_after}" for label in labels]
     columns = [
         text("label", [safe_text(name(label)) for label in labels]),

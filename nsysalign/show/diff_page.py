@@ -53,14 +53,15 @@ def write(
         "summary": screen.summary(comparison),
         "method": screen.method(comparison),
         "confounders": comparison.confounders,
-        "wrong": screen.wrong(comparison),
+        "wrong": screen.wrong(comparison)[0],
+        "more_wrong": screen.wrong(comparison)[1],
         "remarks": comparison.remarks,
         "only": [comparison.only_before, comparison.only_after],
         "about": f"A: {gpu_and_recorder(before)}, B: {gpu_and_recorder(after)}",
         "columns": COLUMNS,
         # without any label the legend shows kernels, so that it is not empty
         "causes": cause_looks(causes or {"kernel"}),
-        "labels": [_about_label(label, _wrong_sides(comparison, label)) for label in labels],
+        "labels": [_about_label(comparison, label) for label in labels],
     }
     pictures = {f"a{number}": picture for number, picture in first.items()}
     pictures |= {f"b{number}": picture for number, picture in second.items()}
@@ -82,33 +83,16 @@ def _pictures(
     return timelines(only, numbers, MAX_BYTES, strings).intervals
 
 
-def _wrong_sides(comparison: Comparison, label: LabelChange) -> str:
-    """Return on which sides a label's timings are not what is meant: "A", "B" or "A and B"; '' for none."""
-    names = {"A": label.label, "B": label.label_after}
-    return " and ".join(
-        side
-        for side, label_name in names.items()
-        if any(side in wrong.sides and wrong.label == label_name for wrong in comparison.wrong)
-    )
-
-
-def _about_label(label: LabelChange, wrong_sides: str) -> dict[str, Any]:
-    """Return what the page draws of one label, or of one of its kinds of work.
-
-    wrong_sides: as `_wrong_sides` returns it
-    """
+def _about_label(comparison: Comparison, label: LabelChange) -> dict[str, Any]:
+    """Return what the page draws of one label, or of one of its kinds of work."""
     return {
         "label": screen.name(label),
         "after": screen.name(replace(label, label=label.label_after)),
         "site": label.site,
         "library": label.library,
-        # a change of a wrong timing is no change of what is meant, neither for better nor for worse
-        "verdict": "wrong" if wrong_sides else label.verdict,
-        "words": f"wrong in {wrong_sides}"
-        if wrong_sides
-        else f"{label.verdict}: {label.reason}"
-        if label.reason
-        else label.verdict,
+        "verdict": screen.verdict(label),
+        "words": screen.words(label),
+        "wrong": screen.wrong_of(comparison, label),
         "changed": screen.changed(label),
         "bounds": screen.between(label),
         "counts": [label.count_before, label.count_after],

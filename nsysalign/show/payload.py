@@ -136,6 +136,7 @@ def _first_screen(answer: Answer) -> dict[str, Any]:
     proof = answer.proof
     return {
         "sentence": answer.sentence,
+        "file": answer.file,
         "fixes": [*map(fix_as_data, answer.fixes)],
         "label": proof.label if proof else "",
         "interval": proof.interval if proof else None,
@@ -539,8 +540,11 @@ def gpu_and_recorder(analysis: Analysis) -> str:
     """Return on which GPU and by which tool a run was recorded: "H200, nsys 2024.2.3.38"."""
     trace = analysis.trace
     names = [name.removeprefix("NVIDIA ") for name in dict.fromkeys(trace.devices)]
-    title = "CUPTI" if trace.recorder == "cupti" else trace.by.title
-    by = f"{title} {trace.nsys_version or ''}".strip()
+    version = trace.nsys_version or ""
+    if trace.recorder == "cupti":  # its version is "(CUPTI 13.0.1)"
+        by = version.strip("()") or "CUPTI"
+    else:
+        by = f"{trace.by.title} {version}".strip()
     return ", ".join([*(names or ["unknown GPU"]), by])
 
 

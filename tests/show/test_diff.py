@@ -107,7 +107,14 @@ def test_wrong_timings_are_named_with_their_side(tmp_path):
     after = build(findings=[wrong("t1"), wrong("t2")])
     comparison = compare(before, after)
     lines = ["✖ A and B: t1 times the launching", "✖ B: t2 times the launching"]
-    assert [line.strip() for line in shown(comparison, 100).splitlines() if "✖" in line] == lines
+    text = shown(comparison, 100).splitlines()
+    # before anything else is said of the two
+    assert text[:4] == ["A A", "B B", *lines]
+    assert [
+        line.split()[0]
+        for line in text
+        if line.rstrip().endswith(("wrong in A and B", "wrong in B"))
+    ] == ["t1", "t2"]
     page.write(comparison, before, after, tmp_path / "diff.html")
     assert '"wrong":["A and B: t1 times the launching","B: t2 times the launching"]' in (
         tmp_path / "diff.html"
@@ -126,6 +133,46 @@ def test_a_wrong_timing_gets_neither_faster_nor_slower(side):
     after = timed(40_000, *([wrong] if side == "B" else []))
     verdicts = [(change.verdict, change.reason) for change in compare(before, after).labels]
     assert verdicts == [("unclear", "wrong timing"), ("faster", "")]
+    document = screen.document(compare(before, after))
+    assert [label["wrong"] for label in document["labels"]] == [side, ""]
+    text = shown(compare(before, after), 100)
+    lines = text.splitlines()
+    assert lines[2:4] == [
+        f"✖ {side}: t1 times the launching",
+        "Of 2 labels in both: 1 wrong (what is wrong has no change to judge), 1 faster.",
+    ]
+    assert f"✖ wrong in {side}" in text and text.count("▼ faster") == 1
+    # neither bounds that are better nor the parts in which it would be so
+    assert "Wrong timing: what was timed is not what is meant" in " ".join(text.split())
+
+
+def test_both_sides_reasons_are_said_where_they_differ():
+    def wrong(title):
+        return {**FINDING, "severity": "error", "label": "t1", "title": title}
+
+    before = build(findings=[wrong("t1 times nothing")])
+    after = build(findings=[wrong("t1 times the launching")])
+    comparison = compare(before, after)
+    lines = shown(comparison, 100).splitlines()
+    assert lines[2:4] == ["✖ A: t1 times nothing", "✖ B: t1 times the launching"]
+    assert screen.wrong_of(comparison, comparison.labels[0]) == [line[2:] for line in lines[2:4]]
+    assert screen.words(comparison.labels[0]) == "wrong in A and B"
+
+
+def test_many_wrong_timings_are_counted_those_in_both_runs_first():
+    runs = [[("kernel", 9_000, "gemm")] for _ in range(12)]
+
+    def timed(*labels):
+        wrong = [
+            {**FINDING, "severity": "error", "label": label, "title": f"{label} times nothing"}
+            for label in labels
+        ]
+        return build([(label, "event", "a.py:1", False, runs) for label in labels], findings=wrong)
+
+    comparison = compare(timed(*(f"t{k}" for k in range(9)), "both"), timed("both"))
+    sentences, more = screen.wrong(comparison)
+    assert sentences[0] == "A and B: both times nothing"
+    assert len(sentences) == screen.MOST_WRONG and more == "4 more wrong timings"
 
 
 LANES = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.lastChild.textContent)"

@@ -1,4 +1,4 @@
-"""What the page must say to be read right, in a real browser: scales, units, what is not compared, and paper."""
+"""What the page must say to be read right, in a real browser: scales, units, what is not compared."""
 
 from dataclasses import replace
 
@@ -121,22 +121,57 @@ def test_work_that_ran_after_the_timing_is_in_its_picture(opened, tmp_path):
     kernel = page("view.picture.lanes.find(l => l.kind == 'stream')")
     last = next(i for i, x in enumerate(kernel["x"]) if x > page("view.picture.width"))
     assert page("view.range[1]") * 1e3 > kernel["x"][last] + kernel["d"][last]
+    # so is work that began inside and went on, on a stream that the end event does not wait for
+    page("choose('wrongstream', null, false)")
+    assert page("endOfWork(view.picture) / view.picture.width") == 2
     # a timing whose work ran inside it ends as before
     page("choose('h2d_t1', null, false)")
     assert page("endOfWork(view.picture) == view.picture.width")
 
 
-def test_paper_breaks_between_rows_and_cards_not_in_them(opened, finding):
-    page = opened(build(findings=[finding]))
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+def test_labels_that_are_lines_say_of_which_file(opened):
+    """As the head of the terminal's table does; one label has no order."""
+
+    def timed(*lines):
+        return build(
+            [(f"bench.py:{n}", "event", f"bench.py:{n}", False, [SHORT] * 6) for n in lines]
+        )
+
+    page = opened(timed(12, 30))
+    assert page("document.querySelector('#rows button').textContent") in ("12", "30")
+    said = "2 labels in bench.py, the largest saving over the run first"
+    assert page("document.querySelector('#labels-head .quiet').textContent") == said
+    page = opened(timed(12))
+    assert page("document.querySelector('#labels-head .quiet').textContent") == "1 label"
+
+
+def test_no_number_of_the_repetitions_is_cut(opened):
+    times = [1_234_567 + 1_111 * k for k in range(3_000)]
+    page = opened(
+        build([("t1", "event", "a.py:1", False, [[("kernel", t, "add")] for t in times])])
+    )
+    texts = "[...document.querySelectorAll('#repetitions text')].map(t => t.textContent)"
+    assert "×3,000  2.90 ms (1.23 ms to 4.57 ms)" in page(texts)
+    # without room for it the range is left out
+    kind = page("kindTimes({ name: 'later', count: 3000, least: 1, most: 9, median: 5 }, 10)")
+    assert kind == "×3,000  5 ns"
+
+
+def test_words_of_a_label_stay_on_their_line(opened, finding):
+    """A verdict beside nothing has the width of the row, and a share of all the time is within its column."""
+    wrong = {**finding, "severity": "error", "rule": "wrong-stream", "title": "t1 times nothing."}
+    cases = [("t1", "event", "a.py:1", False, [LONG] * 6)]
+    page = opened(build(cases, findings=[wrong]))
+    resized(page, 390)
     try:
-        style = "getComputedStyle(document.querySelector('{}')).{}"
-        for place in ("#rows", "#rows li", ".card", "#budgets tr"):
-            assert page(style.format(place, "breakInside")) == "avoid", place
-        for place in ("#rows-head", "#verdicts > details > summary"):
-            assert page(style.format(place, "breakAfter")) == "avoid", place
+        page.until("$('rows').clientWidth < 390")
+        height = "document.querySelector('#rows .words').getBoundingClientRect().height"
+        assert page(height) < 30
+        shares = "[...document.querySelectorAll('#label-fall .of')]"
+        assert "100 %" in page(f"{shares}.map(s => s.textContent)")
+        assert page(f"{shares}.every(s => s.scrollWidth <= s.clientWidth)")
     finally:
-        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_paces_of_a_label_have_rows_of_their_own_in_a_comparison(opened, driver, tmp_path):
@@ -308,6 +343,23 @@ def test_a_wrong_timing_is_not_faster(driver, tmp_path, finding):
     assert "error" in look[0] and "better" in look[1]
     assert page(row.format(rows["t1"], ".saving", "textContent")) == "wrong in A and B"
     assert page("$('headline').textContent").startswith("t2 changed most")
+    # what is wrong is said first, and in the words of the terminal
+    said = "A and B: t1 times nothing."
+    assert page("$('wrong').innerText") == f"✖ {said}"
+    top = "document.getElementById('{}').getBoundingClientRect().top"
+    assert page(top.format("wrong")) < page(top.format("headline"))
+    assert (
+        page("$('labels-head').textContent") == "Label by label, wrong ones first, then faster ones"
+    )
+    assert page(row.format(rows["t1"], ".reason", "textContent")) == said
+    # what the headline is about is drawn; of t1 the reason is said there, too, and begins what is copied
+    assert page("selected.label.label") == "t2" and page("$('reasons').innerText") == ""
+    page("choose(DATA.labels.find(({ label }) => label === 't1'), false)")
+    assert page("$('reasons').innerText") == f"✖ {said}"
+    page(
+        "(() => { window.copied = ''; copyText = (text) => { window.copied = text; }; $('copy-markdown').click(); })()"
+    )
+    assert page("window.copied").lstrip("#* ").startswith(said)
     quiet(driver)
 
 

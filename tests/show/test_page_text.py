@@ -43,6 +43,16 @@ def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
         assert f"<title>{title} – nsysalign</title>" in page and "alice" not in page
 
 
+def test_the_recorder_is_named_once(analysis):
+    def by(recorder, version):
+        trace = replace(analysis.trace, recorder=recorder, nsys_version=version)
+        return payload_module.gpu_and_recorder(replace(analysis, trace=trace)).partition(", ")[2]
+
+    assert by("cupti", "(CUPTI 13.0.1)") == "CUPTI 13.0.1"
+    assert by("cupti", None) == "CUPTI"
+    assert by("nsys", "2024.2.3") == "nsys 2024.2.3"
+
+
 def test_a_notebook_fragment_has_the_time_without_nsys(analysis):
     row = int(analysis.labels["row_interval"].iloc[0])
     predicted = frames.of_rows([(row, 200_000, 180_000, 221_000, "")], frames.UNPROFILED)

@@ -4,13 +4,17 @@ const selected = { label: null, interval: null };
 const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], unclear: ["?", "warning"],
   same: ["=", "reading"], different: ["≠", "reading"], wrong: ["✖", "error"] };
 
-// What changed most, of timings that mean something; "" where nothing changed clearly.
-function changedMost() {
-  const [before, after] = ["before_ns", "after_ns"];
-  const more = ({ total }) => total[after] - total[before];
+// The label that changed most, of timings that mean something; none where nothing changed clearly.
+function mostChanged() {
+  const more = ({ total }) => Math.abs(total.after_ns - total.before_ns);
   const clear = DATA.labels.filter(({ verdict, library }) => !library && ["slower", "faster"].includes(verdict));
-  if (!clear.length) return "";
-  const label = clear.reduce((most, one) => (Math.abs(more(one)) > Math.abs(more(most)) ? one : most));
+  return clear.length ? clear.reduce((most, one) => (more(one) > more(most) ? one : most)) : null;
+}
+
+// The same in a sentence, and the part of it that changed most.
+function changedMost() {
+  const [before, after] = ["before_ns", "after_ns"], label = mostChanged();
+  if (!label) return "";
   const parts = DATA.causes.filter(({ name }) => label.parts[name]).map((cause) =>
     ({ cause, ns: label.parts[cause.name][after] - label.parts[cause.name][before] }));
   const [part] = parts.sort((p, q) => Math.abs(q.ns) - Math.abs(p.ns));
@@ -22,8 +26,8 @@ function changedMost() {
 // The heading of the list: how it is sorted.
 function orderSaid() {
   const has = (verdict) => DATA.labels.some((label) => label.verdict === verdict && !label.library);
-  const first = has("slower") ? ", slower ones first" : has("faster") ? ", faster ones first" : "";
-  return `Label by label${first}${DATA.labels.some(({ library }) => library) ? "; those of libraries last" : ""}`;
+  const first = [has("wrong") && "wrong ones", has("slower") ? "slower ones" : has("faster") && "faster ones"].filter(Boolean);
+  return `Label by label${first.length ? `, ${first.join(" first, then ")}${first.length > 1 ? "" : " first"}` : ""}${DATA.labels.some(({ library }) => library) ? "; those of libraries last" : ""}`;
 }
 
 // "-4.3 %" with the minus that the table has.
@@ -66,6 +70,7 @@ function choose(label, show) {
     make("span", { class: `look ${look}` }, `${minus(label.changed)}, ${label.words}`),
     label.bounds ? ` (${minus(label.bounds)}); ` : "; ",
     `${label.counts[0].toLocaleString("en")} and ${plural(label.counts[1], "repetition")}`);
+  fill($("reasons"), label.wrong.map(wrongLine));
   for (const id of ["lanes", "zoom", "keys", "save-svg"]) $(id).hidden = !view.picture;
   $("no-picture").textContent = view.picture ? "" :
     "This page does not hold both timelines of this label: nsysalign show RUN --label NAME.";
@@ -79,6 +84,10 @@ function choose(label, show) {
   markSelected();
   remember();
   if (show) bring($("timeline"));
+}
+
+function wrongLine(text) {
+  return make("li", { class: "error look" }, "✖ " + text);
 }
 
 function labelRow(label, at, name) {
@@ -95,7 +104,8 @@ function labelRow(label, at, name) {
       `${duration(label.total.before_ns)} → ${duration(label.total.after_ns)}`),
     make("span", { class: `words ${look} look` }, `${minus(label.changed)} `,
       make("span", { class: "quiet" }, minus(label.bounds))),
-    make("span", { class: "value saving" }, label.words));
+    make("span", { class: "value saving" }, label.words),
+    label.wrong.length ? make("span", { class: "reason" }, label.wrong.join(" ")) : null);
   item.dataset.label = at;
   return item;
 }
@@ -106,8 +116,8 @@ function start() {
   fill($("environment"), DATA.sides.map(({ name, about }, k) => make("div", null,
     make("dt", null, "AB"[k]), make("dd", null, `${name} (${about})`))));
   const items = (texts) => texts.map((text) => make("li", null, text));
-  fill($("confounders"), DATA.confounders.map((text) => make("li", { class: "warning look" }, "! " + text)),
-    DATA.wrong.map((text) => make("li", { class: "error look" }, "✖ " + text)));
+  fill($("wrong"), [...DATA.wrong, DATA.more_wrong].filter(Boolean).map(wrongLine));
+  fill($("confounders"), DATA.confounders.map((text) => make("li", { class: "warning look" }, "! " + text)));
   fill($("remarks"), items(DATA.remarks));
   $("method").textContent = DATA.method;
   fill($("only-list"), DATA.only.map((names, k) => (names.length ? make("p", null,
@@ -144,7 +154,7 @@ function startLabels() {
   listenToShare(() => {
     const { label } = selected, sides = ["before_ns", "after_ns"].map((which) => sideOf(label, which));
     if (view.chosen) return sharedStretch(label.label);
-    const sentence = `${label.label}: ${duration(label.total.before_ns)} → ` +
+    const sentence = `${label.wrong.map((text) => `${text} `).join("")}${label.label}: ${duration(label.total.before_ns)} → ` +
       `${duration(label.total.after_ns)}, ${minus(label.changed)}, ${label.words}`;
     const { head, rows } = pairRows(...sides);
     return { sentence, rows: [head, ...rows].map(([name, numbers, cause]) => [name, numbers, cause?.colour]),
@@ -153,7 +163,7 @@ function startLabels() {
   const redraw = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   const wanted = new URLSearchParams(location.hash.slice(1)).get("label");
-  choose(DATA.labels.find(({ label }) => label === wanted) || DATA.labels[0], false);
+  choose(DATA.labels.find(({ label }) => label === wanted) || mostChanged() || DATA.labels[0], false);
 }
 
 start();

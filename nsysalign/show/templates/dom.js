@@ -62,19 +62,25 @@ function fill(element, ...children) {
 
 // A phone: the twin of the widths in report.css.
 function narrow() {
-  return matchMedia("(max-width: 700px)").matches;
+  return matchMedia("(max-width: 700px)").matches && !onPaper();
+}
+
+// Whether the page is being printed (draw.js): then it has the width of the paper, not of the window.
+function onPaper() {
+  return document.documentElement.classList.contains("paper");
 }
 
 // Whether a label's row lies on several lines: the twin of a width in report.css.
 const STACKED = matchMedia("screen and (max-width: 1050px)");
 
 function stacked() {
-  return STACKED.matches;
+  return STACKED.matches && !onPaper();
 }
 
 // Draws again when that changes: names and bars are cut to their room.
 function whenStacked(draw) {
   STACKED.addEventListener("change", draw);
+  for (const when of ["beforeprint", "afterprint"]) addEventListener(when, draw);
 }
 
 // The least width of a bar in a label's row.

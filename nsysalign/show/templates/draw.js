@@ -177,6 +177,11 @@ function hideTip() {
   if (!$("tip").classList.contains("pinned")) $("tip").hidden = true;
 }
 
+// Paper is as wide as a screen of 1396 px, whatever the window (report.css, `.paper`): every drawing that listens is
+// made for it, and for the window again afterwards.
+addEventListener("beforeprint", () => document.documentElement.classList.add("paper"));
+addEventListener("afterprint", () => document.documentElement.classList.remove("paper"));
+
 // Draws when the element comes near the screen or is printed, and again when its width changes;
 // `seen`: it is drawn already.
 function whenSeen(element, draw, seen = false) {

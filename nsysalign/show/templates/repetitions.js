@@ -25,10 +25,11 @@ function kindsOf(label, runs) {
   });
 }
 
-function kindTimes({ name, count, least, most, median }) {
+// As many letters as there is room for: a number is left out, never cut.
+function kindTimes({ name, count, least, most, median }, letters) {
   const times = (name.startsWith("×") ? "" : `×${count.toLocaleString("en")}  `) + duration(median);
-  return count > 1 && duration(least) !== duration(most) ?
-    `${times} (${duration(least)} to ${duration(most)})` : times;
+  const range = `${times} (${duration(least)} to ${duration(most)})`;
+  return count > 1 && duration(least) !== duration(most) && range.length <= letters ? range : times;
 }
 
 // The page's picture of an interval, if it holds one.
@@ -92,7 +93,7 @@ function scalesOf(kinds) {
 
 function drawRepetitions(label, runs) {
   const plot = $("repetitions"), width = plot.clientWidth, count = runs.elapsed.length;
-  const kinds = kindsOf(label, runs), left = narrow() ? 12 : Math.max(220, view.frame?.left || 0);
+  const kinds = kindsOf(label, runs), left = narrow() ? 12 : Math.max(240, view.frame?.left || 0);
   const tall = narrow() ? KIND_ROW + 20 : KIND_ROW, bottom = 8 + kinds.length * tall;
   const right = width - 14, step = (right - left) / count, now = placeOf(runs, selected.interval);
   const x = (i) => left + (i + 0.5) * step, bar = Math.max(1, Math.min(14, 0.72 * step));
@@ -102,7 +103,7 @@ function drawRepetitions(label, runs) {
   kinds.forEach((kind, row) => {
     const foot = 8 + (row + 1) * tall - 6, y = narrow() ? foot - KIND_BAR - 8 : foot - 16;
     const name = kinds.length > 1 ? kind.name : "repetitions";
-    const texts = narrow() ? [`${name}  ${duration(kind.median)}`] : [name, kindTimes(kind)];
+    const texts = narrow() ? [`${name}  ${duration(kind.median)}`] : [name, kindTimes(kind, Math.floor(left / 6.4))];
     texts.forEach((text, line) => drawn.push(svg("text", { x: narrow() ? left : left - 10,
       y: y + 15 * line, "text-anchor": narrow() ? "start" : "end",
       class: line ? "quiet" : "strong" }, cut(text, Math.floor(narrow() ? (width - 2 * left) / 7.6 : left / 6.4)))));

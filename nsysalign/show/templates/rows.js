@@ -6,7 +6,8 @@ const every = { label: false };
 function drawRows() {
   // wrong timings first: whatever else is said, their numbers are not what is meant
   const rows = [...DATA.labels.filter((row) => row.reason), ...DATA.labels.filter((row) => !row.reason)];
-  const { wrong, warnings, right, remarks } = DATA.screen;
+  const { wrong, warnings, right, remarks, file } = DATA.screen;
+  const order = rows.length > 1 ? `, ${wrong.length ? "wrong ones first, then " : ""}the largest saving over the run first` : "";
   fill($("labels-head"),
     wrong.length ? make("a", { class: "error look", href: "#wrong", onclick: (event) => {
       event.preventDefault();
@@ -17,8 +18,8 @@ function drawRows() {
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
     right ? make("span", { class: "better look" },
       `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,
-    make("span", { class: "quiet" }, `${plural(rows.length, "label")}, ` +
-      `${wrong.length ? "wrong ones first, then " : ""}the largest saving over the run first`));
+    // names of labels are its lines, as in the terminal's table
+    make("span", { class: "quiet" }, `${plural(rows.length, "label")}${file ? ` in ${file}` : ""}${order}`));
   const shown = every.label ? rows : rows.slice(0, MOST_LABELS);
   const names = cutApart(shown.map((row) => row.short), stacked() ? 90 : 34);
   fill($("rows"), shown.flatMap((row, at) =>

@@ -18,14 +18,15 @@ function launchedInside(picture, lane, item) {
   return at !== null && at >= 0 && at <= picture.width;
 }
 
-// Where the picture ends (ns): with the interval, or later with the work that was launched in it, as of a
-// timer that is read before its work has run.  What takes longer than the interval is drawn in part.
+// Where the picture ends (ns): with the interval, or later with the work that was launched in it, as of a timer that
+// is read before its work has run, or of an event on another stream than the work.  What takes longer than the interval
+// is drawn in part.
 function endOfWork(picture) {
   if (picture.end !== undefined) return picture.end;
   picture.end = picture.width;
   for (const lane of picture.whole ? [] : picture.lanes) {
     for (let i = 0; i < lane.x.length; i += 1) {
-      if (lane.x[i] < picture.width || !launchedInside(picture, lane, i)) continue;
+      if (lane.x[i] + lane.d[i] <= picture.width + (picture.error || 0) || !launchedInside(picture, lane, i)) continue;
       picture.end = Math.max(picture.end, Math.min(lane.x[i] + lane.d[i], 2 * picture.width));
     }
   }
