@@ -48,7 +48,7 @@ CLOCKED = {
 FROM_THE_TRACE = {
     "waits", "copies_back", "operations", "usual_operations", "without_work", "ended_later", "not_ordered", "working_stream",
     "working_stream_0", "working_stream_1", "working_stream_2",
-    "stream_waited_for", "copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
+    "stream_waited_for", "copied_bytes", "other_copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
     "migrations_during_kernels_ns", "migrations_without_kernels_ns",
 }  # fmt: skip
@@ -572,7 +572,7 @@ class Evidence:
             return sums.most_common(1)[0][0] if sums else NOT_GIVEN
         if key == "stream_waited_for":
             return self.streams_that_ran(row)
-        if key in ("copied_bytes", "achieved_GB_per_s"):
+        if key in ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s"):
             return self._copied(group)[key]
         if key == "largest_kernel_share":
             whole = self.total(number, "kernel", "graph")
@@ -643,7 +643,7 @@ class Evidence:
 
     def _copied(self, group: list[int]) -> dict[str, Any]:
         """Bytes per interval, and their speed, of the copies of one direction and memory that took most
-        of the time on a group's stream."""
+        of the time on a group's stream, and bytes of those that took most of the rest."""
         ns, size = Counter(), Counter()
         for k in group:
             for one, inside in self.work.on_stream(self.rows[k]):
@@ -651,10 +651,15 @@ class Evidence:
                     ns[one.name] += inside
                     size[one.name] += one.size
         if not ns:
-            return dict.fromkeys(("copied_bytes", "achieved_GB_per_s"), NOT_GIVEN)
-        largest = max(ns, key=ns.__getitem__)
-        rate = size[largest] / ns[largest]
-        return {"copied_bytes": size[largest] // len(group), "achieved_GB_per_s": rate}
+            keys = ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s")
+            return dict.fromkeys(keys, NOT_GIVEN)
+        (largest, took), *rest = ns.most_common(2)
+        rate = size[largest] / took
+        return {
+            "copied_bytes": size[largest] // len(group),
+            "other_copied_bytes": size[rest[0][0]] // len(group) if rest else NOT_GIVEN,
+            "achieved_GB_per_s": rate,
+        }
 
     def _pairs(self, finding: Any) -> set[int]:
         """How many pairs of a label have no place, by their reasons."""

@@ -613,8 +613,8 @@ def _launches(case: Case, numbers: Numbers) -> str:
 
 
 def _copies(case: Case, numbers: Numbers) -> str:
-    """Return a clause on the copies of the typical interval: their share of its time, and of the largest ones bytes,
-    direction, memory and speed (or, of pageable memory, for how much of the time the CPU stages them).
+    """Return a clause on the copies of the typical interval: their share of its time; bytes, direction and memory of
+    those that take most of it; of one kind their speed, or for how much of the time the CPU stages those of pageable memory.
 
     numbers: each number that the clause prints is noted in its evidence
     """
@@ -625,11 +625,13 @@ def _copies(case: Case, numbers: Numbers) -> str:
         return f"{share} of it is memsets{' and copies' if copies_ns else ''}."
     if not entries:
         return f"{share} of it is copying{' and memsets' if memsets_ns else ''}."
-    largest = max(entries, key=lambda e: e.ns)  # of all timings of the group together
-    moved = bytes_text(largest.size / case.group.count)
+    largest, *others = sorted(entries, key=lambda e: -e.ns)  # of all timings of the group together
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
-    side = {"H2D": "from", "D2H": "to"}.get(largest.direction, "")
-    memory = f" {side} {largest.memory} memory" if side and largest.memory else ""
+    moved = _moved(largest, case.group.count)
+    other = next((e for e in others if e.ns >= _NAMED * case.group.ns("memcpy")), None)
+    if other:  # the share is of both
+        numbers.evidence["other_copied_bytes"] = other.size // case.group.count
+        moved += f" and {_moved(other, case.group.count)}"
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
     staged_ns = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
     if staged_ns > 0.1 * case.group.ns("memcpy"):
@@ -641,11 +643,19 @@ def _copies(case: Case, numbers: Numbers) -> str:
         rate = _rate(case, largest)
         # a reader divides: the rate is left out where that is not the time that is called copying
         copying_ns = copies_ns + memsets_ns
-        fits = abs(largest.size / case.group.count / rate - copying_ns) <= _FITS * copying_ns
+        error_ns = abs(largest.size / case.group.count / rate - copying_ns)
+        fits = not other and error_ns <= _FITS * copying_ns
         if fits:
             numbers.evidence["achieved_GB_per_s"] = rate
         how = f" at {_speed(rate)} GB/s" if fits else ""
-    return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
+    return f"{share} of it is copying: {moved}{how}."
+
+
+def _moved(copies: Entry, count: int) -> str:
+    """What copies of a group of so many timings move in each, and where: "160 MB H2D from pageable memory"."""
+    side = {"H2D": "from", "D2H": "to"}.get(copies.direction, "")
+    memory = f" {side} {copies.memory} memory" if side and copies.memory else ""
+    return f"{bytes_text(copies.size / count)} {copies.direction}{memory}"
 
 
 def _rate(case: Case, largest: Entry) -> float:
@@ -1328,7 +1338,9 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
         return ""
     largest = entries[0]
     if part == "copies":
-        return " ".join(filter(None, (largest.memory, largest.direction)))
+        least_ns = _NAMED * group.ns("memcpy")
+        copies = [largest, *(e for e in entries[1:] if e.size and e.ns >= least_ns)]
+        return " and ".join(" ".join(filter(None, (e.memory, e.direction))) for e in copies[:2])
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
     takes_half = 2 * largest.ns >= sum(entry.ns for entry in entries)
