@@ -61,6 +61,9 @@ ALLOCATE = (
     r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
     r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
 )
+TAKES_OR_GIVES = (
+    r"cu(?:da)?(Free|MemFree|MemRelease|(Malloc|MemAlloc|MemCreate))(?!\w*(?:Async|Host))"
+)
 BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -1012,8 +1015,14 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
             if s.cause == "api" and re.match(LOAD, s.detail)
         )
         return spent / max(sum(e.rows[k]["elapsed_ns"] for k in group), 1)
-    if key == "allocating_ns":
-        return sum(s.ns for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail))
+    if key in ("allocating_ns", "allocating_share", "allocating_turns"):
+        calls = [s for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail)]
+        took_ns = sum(s.ns for s in calls)
+        gives = [m[2] is None for s in calls if (m := re.match(TAKES_OR_GIVES, s.detail))]
+        return {
+            "allocating_ns": took_ns, "allocating_share": took_ns / row["elapsed_ns"],
+            "allocating_turns": sum(a and not b for a, b in pairwise(gives)),
+        }[key]  # fmt: skip
     if key == "allocating_timings":
         spent = {
             k: [s.ns for s in e.segments[k] if s.cause == "api" and re.match(ALLOCATE, s.detail)]

@@ -291,7 +291,7 @@ def _gives_back(case: Case) -> bool:
     """Memory is given back to the driver and taken again, time and again."""
     calls = [entry.what for entry in case.group.of_cause("api")]
     both_ways = all(any(map(way.match, calls)) for way in (TAKES, GIVES_BACK))
-    return case.group.count > 1 and both_ways
+    return both_ways and (case.group.count > 1 or bool(case.allocations))
 
 
 def _allocates_most(case: Case) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,8 +61,10 @@ from nsysalign.label import (
     ALIKE,
     FIRST,
     FREES,
+    GIVES_BACK,
     KEEPS,
     SLOW,
+    TAKES,
     Entry,
     Group,
     Issued,
@@ -505,17 +508,39 @@ class Case:
     @cached_property
     def allocations(self) -> dict[str, int]:
         """The calls that allocate and free memory in the typical interval, by name, and how many of each; empty unless
-        most timings of the group make such calls, again and again, and spend a part of their time in them that
-        matters."""
+        most timings of the group make such calls, or its only one does in turns, and spend a part of their time in them
+        that matters.  What a library searches, a compiler or the recording of a graph allocates is part of that."""
         group = self.group
-        if group.count < FEWEST_REPEATED or group.role == FIRST:
+        if group.role == FIRST or self.makes:
             return {}
         spent_ns = sum(e.ns for e in group.of_cause("api") if ALLOCATES.match(e.what))
         if spent_ns < ALLOCATING_SHARE * group.total_ns or 2 * self.allocating_count < group.count:
             return {}
+        if group.count < FEWEST_REPEATED and self.allocating_turns < FEWEST_REPEATED:
+            return {}
         calls = dict.fromkeys((piece.text, piece.ref) for piece in self._allocating)
-        names = [name for name, _ in calls]
-        return {name: names.count(name) for name in dict.fromkeys(names)}
+        counts = Counter(name for name, _ in calls)
+        fewest = 1 if group.count >= FEWEST_REPEATED else FEWEST_REPEATED
+        return {name: count for name, count in counts.items() if count >= fewest}
+
+    @cached_property
+    def allocating_turns(self) -> int:
+        """How often the typical interval takes memory again behind calls that gave some back to the driver.
+
+        [malloc][malloc][free][malloc][free][free][malloc]      2
+        """
+        calls = [
+            p.text for p in self._allocating if GIVES_BACK.match(p.text) or TAKES.match(p.text)
+        ]
+        return sum(
+            bool(GIVES_BACK.match(call) and TAKES.match(then)) for call, then in pairwise(calls)
+        )
+
+    @property
+    def makes(self) -> bool:
+        """Whether it makes something for other timings, or in each: a library searches, somebody compiles, or a graph is
+        recorded, which torch frees memory for."""
+        return self.searches or bool(self.compiler) or GRAPH in self.prepares
 
     @property
     def _allocating(self) -> list[Segment]:
@@ -531,12 +556,12 @@ class Case:
     @cached_property
     def memory_kinds(self) -> tuple[Group, Group] | None:
         """(timings of the label that give memory back to the driver, those that do not and do about as much); of each the
-        group with most timings.  None where its kinds of timings do not differ in that."""
+        group with most timings.  None where its kinds of timings do not differ in that, or what they make does it."""
         freeing, keeping = (
             [g for g in self.label.steady if word in g.work.name.split(", ")]
             for word in (FREES, KEEPS)
         )
-        if not freeing:
+        if not freeing or self.makes:
             return None
         calling = max(freeing, key=lambda group: group.count)
         low, high = calling.work.fewest_operations, calling.work.most_operations

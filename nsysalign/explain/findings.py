@@ -439,12 +439,14 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     text = sentences.of_first_inside(case, numbers)
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
-    makes = case.searches or case.compiler
+    makes = case.makes
     # what pieces the CPU's time is in says less than that it is spent on first sizes, or on making something
     sizes = "" if makes else sentences.of_first_sizes(case, numbers)
     if sizes:
         text += sizes
-    elif rule in ("host-gap", "allocation-inside") and not makes:
+    elif not makes and (
+        rule == "host-gap" or (rule == "allocation-inside" and case.in_long_pieces)
+    ):
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
         text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
     if rule == "mixed" and case.copying_share:

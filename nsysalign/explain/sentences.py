@@ -21,6 +21,7 @@ import numpy as np
 
 from nsysalign.explain.case import (
     COPIES,
+    FEWEST_REPEATED,
     ITEM_BYTES,
     MANY_TIMES,
     VERY_MANY,
@@ -271,7 +272,7 @@ def of_loading(case: Case, numbers: Numbers) -> str:
 
 
 def of_allocations(case: Case, numbers: Numbers) -> str:
-    """A sentence on memory that is allocated and freed again in most timings, '' where that is not so."""
+    """A sentence on memory that is allocated and freed again in most timings, or in turns in one; '' where that is not so."""
     if not case.allocations:
         return ""
     calls = " and ".join(
@@ -286,6 +287,10 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
         again = f"{numbers.count('allocating_timings', count)} of the {timings} timings"
     one = sum(case.allocations.values()) == 1
     take, come = ("takes", "comes") if one else ("take", "come")
+    if of_count < FEWEST_REPEATED:
+        turns = numbers.count("allocating_turns", case.allocating_turns)
+        share = numbers.share("allocating", case.allocating_ns, case.group.typical_ns)
+        return f" {calls} take {took} of it ({share}), in turns: memory is given back and taken again {turns} times."
     return f" {calls} {take} {took} of it, and {come} again in {again}."
 
 
@@ -736,7 +741,7 @@ def of_several_groups(
     total = numbers.time(f"{scope}_total", sum(g.total_ns for g in told))
     together = " that overlap" if label.overlapping else f", {total}"
     text = f"{spoken(label.name)}: {timings}{together}; "
-    slow = _many_times_as_long(label)
+    slow = _many_times_as_long(label) or _that_record_graphs(lead)
     if lead.group in slow:
         return text + _of_slow_kinds(lead, slow, sums[lead.group.number], numbers)
     if shared := _of_one_cause(label, shown, sums, numbers):
@@ -1062,6 +1067,15 @@ def _many_times_as_long(label: Label) -> list[Group]:
     return sorted(slow, key=lambda g: g.typical_ns)
 
 
+def _that_record_graphs(lead: Case) -> list[Group]:
+    """Groups of a label whose timings each record a CUDA graph and take many times as long as the usual ones, which replay
+    one: one fact, where there are several."""
+    label = lead.label
+    long = [g for g in label.steady if g.typical_ns >= MANY_TIMES * label.usual.typical_ns]
+    groups = [g for g in long if prepared(g, lead.facts.details).get(GRAPH) == g.count]
+    return groups if len(groups) > 1 and not label.overlapping else []
+
+
 def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
     """Return how many timings are slow ones, from what to what they take, and what most of the time of one is: what all of
     them make, if that is known; then what the other timings take.
@@ -1081,6 +1095,8 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
         what = _search(lead, numbers)
     elif lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
         what = f"in each of which {lead.compiler} compiles: {described}"
+    elif all(map(records_graph, slow)):
+        what = f"in each of which {GRAPH}: {described}"
     else:
         what = f"of different work{_mostly(lead, slow)}: {described}"
     others = [g for g in label.steady if g not in slow]
@@ -1141,6 +1157,9 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """
     is_described = bool(end)
     words_of_kind = [group.work.name.split(", ") for group in groups]
+    # graphs that are new, and memory that was freed for them, tell nothing
+    if any(map(records_graph, groups)):
+        words_of_kind = [[] for _ in groups]
     shared = set.intersection(*map(set, words_of_kind)) if len(groups) > 1 else set()
     all_differ = len({group.work.operations for group in groups}) == len(groups) > 1
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from .drawing import piece, repeat
+from .drawing import interval, piece, repeat
 from .test_true_words import codes, copy, told
 
 
@@ -24,3 +24,40 @@ def test_what_does_not_change_on_the_gpu_need_not_come_back(back, advised):
     issued = [("memcpy", "copy H2D pageable", 24), ("memcpy", "copy D2H pageable", back)]
     said = told(repeat(8, "x", *pieces, kind="host"), issued=issued)
     assert ("need not come back" in codes(said)) == advised
+
+
+MALLOC, FREE = (piece("api", 60, f"cuda{call}") for call in ("Malloc", "Free"))
+STEP = [p for _ in range(20) for p in (("host", 150), ("api_launch", 5), ("kernel", 20))]
+
+
+def test_what_a_search_allocates_is_no_memory_of_the_program():
+    """m07: 54 of 862 ms of cuDNN's search were cudaMalloc and cudaFree, and the advice was about empty_cache()."""
+    reads_time = piece("api", 9, "cudaEventElapsedTime")
+    tries = [p for n in range(12) for p in (("host", 600), MALLOC, FREE, reads_time, ("sync", 9))]
+    issued = [("kernel", f"cudnn::implicit_convolve_{n}", 30) for n in range(4)]
+    said = told(repeat(13, "x", *tries, ("kernel", 90), kind="host"), issued=issued, waits=30)
+    assert "benchmark = False" in codes(said) and "empty_cache" not in codes(said)
+    assert "search" in said.sentence and "cudaMalloc" not in said.sentence
+
+
+@pytest.mark.parametrize(("steps", "named"), [(6, True), (1, False)])
+def test_memory_that_is_given_back_in_each_round_of_a_loop(steps, named):
+    """m04: one timing of 60 steps, 28 % of which was a call without a name."""
+    step = [*[MALLOC] * 9, *STEP, *[FREE] * 9]
+    said = told(interval("x", *step * steps, kind="host"), issued=[("kernel", "at::add", 120)])
+    assert ("memory is given back and taken again 5 times" in said.sentence) == named
+    assert ("empty_cache" in codes(said)) == named
+
+
+@pytest.mark.parametrize(("replay_us", "leads"), [(200, True), (5_000, False)])
+def test_timings_that_record_graphs_lead_together(replay_us, leads):
+    """m10: half of the requests recorded a graph for a new batch size, and freed memory for it."""
+    record = [piece("api", 40, "cudaGraphInstantiate"), ("host", 2_000)]
+    drawn = [
+        *repeat(30, "x", FREE, MALLOC, *record, *STEP, kind="host"),
+        *repeat(25, "x", *record, *STEP[:30], kind="host"),
+        *repeat(60, "x", ("host", replay_us), ("kernel", 80), kind="host"),
+    ]
+    sentence = told(drawn).sentence
+    assert ("is the first 55" in sentence and "in each of which a CUDA graph" in sentence) == leads
+    assert "cudaFree" not in sentence
