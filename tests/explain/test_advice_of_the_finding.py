@@ -3,10 +3,14 @@ led elsewhere."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from .drawing import interval, piece, repeat
-from .test_true_words import codes, copy, told
+from nsysalign.answer import answer
+
+from .drawing import analysis, diagnose, interval, piece, repeat
+from .test_true_words import TORCH, codes, copy, told
 
 
 @pytest.mark.parametrize(("back_us", "named"), [(400, True), (20, False)])
@@ -61,3 +65,17 @@ def test_timings_that_record_graphs_lead_together(replay_us, leads):
     sentence = told(drawn).sentence
     assert ("is the first 55" in sentence and "in each of which a CUDA graph" in sentence) == leads
     assert "cudaFree" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("memory", "busy_us", "named"),
+    [("pageable", 950, True), ("pinned", 950, False), ("pageable", 820, False)],
+)
+def test_copies_of_pageable_memory_without_a_kernel_beside_them_are_no_work(memory, busy_us, named):
+    """n07: "95 % GPU work" was half copies for which CPU and kernels waited, in spite of a stream of their own."""
+    pieces = ("host", 500), copy(400, "H2D", memory), ("kernel", 100)
+    drawn = analysis(repeat(8, "x", *pieces, kind="host", issued=700, operations=9))
+    busy = replace(drawn, intervals=drawn.intervals.assign(gpu_busy_ns=1_000 * busy_us))
+    said = answer(diagnose(replace(busy, known=TORCH)))
+    assert ("of it is copying" in said.sentence) == named
+    assert ("GPU work" in said.labels[0].words) == (not named)
