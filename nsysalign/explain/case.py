@@ -140,6 +140,8 @@ class Numbers:
 LONG_PIECE_NS = 1_000_000
 #: Where such a piece lies is looked up in so many timings of at most so many operations; so many must have one.
 TIMINGS_LOOKED_AT, MOST_LOOKED_AT, FEWEST_LOOKED_AT = 12, 5_000, 4
+#: What follows a long piece is looked up among so many segments.
+LOOKED_AT_BEHIND = 10
 #: From so many operations on it is their number that costs time, whatever the CPU does between two of them.
 VERY_MANY = 100
 #: Timings hardly wait where others wait so many times as often.
@@ -195,6 +197,14 @@ def _loading_call(segments: list[Segment]) -> str:
         if segment.cause == "api" and LOADS.match(segment.text):
             return segment.text
     return ""
+
+
+def _begins_with_copy(segments: list[Segment]) -> bool:
+    """Whether these segments begin with a copy of pageable memory to the GPU, or with the CPU's part of it."""
+    for segment in segments:
+        if "H2D" in segment.text or not segment.text.startswith("staging"):
+            return "H2D pageable" in segment.text
+    return False
 
 
 class FirstWork(NamedTuple):
@@ -504,6 +514,28 @@ class Case:
         calls = Counter(_loading_call(behind or []) for behind in self._behind_longest)
         name, count = calls.most_common(1)[0]
         return name if 2 * count > calls.total() else ""
+
+    @cached_property
+    def _long_stretches(self) -> list[tuple[int, list[Segment]]]:
+        """The long pieces outside CUDA of the typical interval: how long (ns) each is, and what follows it."""
+        segments = self.facts.segments(self.group)
+        return [
+            (segment.ns, segments[place + 1 : place + 1 + LOOKED_AT_BEHIND])
+            for place, segment in enumerate(segments)
+            if segment.cause == "host" and segment.ns >= LONG_PIECE_NS
+        ]
+
+    @property
+    def loads_behind_pieces(self) -> int:
+        """Behind how many of these code is loaded before the next launch, where that is so of most of their time; else 0."""
+        loading_ns = [ns for ns, behind in self._long_stretches if _loading_call(behind)]
+        return len(loading_ns) if 2 * sum(loading_ns) > self.ns("host") else 0
+
+    @property
+    def copies_behind_pieces(self) -> bool:
+        """Whether most of the CPU's time outside CUDA is such pieces right before copies of pageable memory to the GPU."""
+        copying_ns = (ns for ns, behind in self._long_stretches if _begins_with_copy(behind))
+        return 2 * sum(copying_ns) > self.ns("host")
 
     @cached_property
     def allocations(self) -> dict[str, int]:

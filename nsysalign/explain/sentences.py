@@ -94,6 +94,8 @@ _SEVERAL = 3
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
 
+#: torch's index_put with accumulate, which the backward of x[i] is, and index_add where it must be deterministic.
+ADDS_DUPLICATES = re.compile(r"\bindexing_backward_kernel")
 #: torch.cuda._sleep.
 _DELAY = "spin_kernel"
 #: Letters of a kernel's name where it tells kinds of timings apart.
@@ -374,6 +376,8 @@ def _works(case: Case, numbers: Numbers) -> str:
         return text
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({safe_text(name)})."
+    if ADDS_DUPLICATES.search(name):
+        return f"{text} {safe_text(name)} is {largest} of its kernel time: the backward of x[i], or a deterministic index_add_, adds duplicates of an index one after the other."
     if COPIES.search(name) and case.copying_share:  # what to do is said below
         return f"{text} {safe_text(name)}, which copies, is {largest} of its kernel time."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from nsysalign import frames
 from nsysalign.answer import answer
 
 from .drawing import analysis, diagnose, interval, piece, repeat
@@ -79,3 +81,64 @@ def test_copies_of_pageable_memory_without_a_kernel_beside_them_are_no_work(memo
     said = answer(diagnose(replace(busy, known=TORCH)))
     assert ("of it is copying" in said.sentence) == named
     assert ("GPU work" in said.labels[0].words) == (not named)
+
+
+def test_copies_are_no_cause_of_a_range_that_is_mostly_the_cpus():
+    """m13: 10 ms of GPU work, 69 % copies, of a range in which the CPU draws random numbers for 90 ms."""
+    drawn = [
+        interval("step", piece("host", 90_000, "noise"), ("kernel", 900), kind="host", start=at)
+        for at in range(0, 800_000, 100_000)
+    ]
+    work = repeat(8, "noise", copy(900, "H2D", "pageable"), ("kernel", 100), kind="nvtx")
+    for last_us, words in ((90_000, "1.00 ms of 90.0 ms"), (1_500, "copies, 90 %")):
+        for one in drawn:
+            one["pieces"][0]["ns"] = 1_000 * last_us
+        rows = {row.label: row.words for row in told(drawn, work).labels}
+        assert rows["noise"] == words
+
+
+@pytest.mark.parametrize(
+    ("behind", "kernel", "code"),
+    [
+        (copy(500, "H2D", "pageable") | {"what": "copy H2D pageable"}, "k", "device='cuda'"),
+        (piece("api", 50, "cuLibraryLoadData"), "k", "pad(x, n)"),
+        (
+            piece("api", 50, "cuLibraryLoadData"),
+            "cudnn_generated_fort_native_sdpa_f",
+            "enable_cudnn_sdp",
+        ),
+        (piece("api", 50, "cudaEventQuery"), "k", "--sample-python"),
+    ],
+)
+def test_what_follows_long_pieces_says_what_they_are_for(behind, kernel, code):
+    """m13 draws random numbers and copies them; n08 plans an attention for each new length."""
+    rounds = [
+        p for _ in range(20) for p in (("host", 9_000), behind, ("api_launch", 9), ("kernel", 20))
+    ]
+    said = told(repeat(2, "x", *rounds, kind="host"), issued=[("kernel", kernel, 20)])
+    assert code in codes(said)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told_so"), [("indexing_backward_kernel", True), ("sort", False)]
+)
+def test_a_kernel_that_adds_duplicates_one_after_the_other(kernel, told_so):
+    """m06: nobody finds deterministic algorithms with ncu."""
+    drawn = repeat(8, "x", piece("kernel", 990, kernel), ("host", 5))
+    said = told(drawn, issued=[("kernel", kernel, 1)])
+    assert ("index_select" in codes(said)) == told_so
+    assert ("ncu" in said.sentence) == (not told_so)
+
+
+@pytest.mark.parametrize(("kernels", "once"), [(90, True), (900, False)])
+def test_inputs_that_are_copied_for_each_kernel_can_be_copied_once(kernels, once):
+    """n13: timeit around `(x.cuda() @ y.cuda()).cpu()`: no stream of its own lets that run beside it."""
+    drawn = analysis(interval("run", copy(900, "H2D", "pageable"), ("kernel", 50), kind="run"))
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "run"}
+    ran = [
+        row | {"kind": "memcpy", "kernel": "copy H2D pageable", "count": 180},
+        row | {"kind": "kernel", "kernel": "gemm", "count": kernels},
+    ]
+    table = frames.check(pd.DataFrame(ran), frames.KERNELS)
+    (first,) = answer(diagnose(replace(drawn, kernels=table))).fixes
+    assert ("before the repetitions" in first.sentence) == once
