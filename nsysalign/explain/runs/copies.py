@@ -25,7 +25,7 @@ _ADVICE = {
 #: So many copies to the GPU come again and again.
 _MANY = 10
 _INPUTS = (
-    "Copy to the GPU once, before the repetitions and outside of what is timed, what stays the same: as many copies go there as kernels run. "
+    "Copy to the GPU once, before the repetitions and outside of what is timed, what stays the same: at least as many copies go there as kernels run. "
     "Copy the rest from pinned memory"
 )
 
