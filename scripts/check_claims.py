@@ -50,7 +50,7 @@ CLOCKED = {
 FROM_THE_TRACE = {
     "waits", "copies_back", "fewest_operations", "most_operations", "operations", "usual_operations", "without_work", "ended_later", "not_ordered", "working_stream",
     "working_stream_0", "working_stream_1", "working_stream_2",
-    "stream_waited_for", "copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
+    "stream_waited_for", "copied_bytes", "other_copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
     "migrations_during_kernels_ns", "migrations_without_kernels_ns",
 }  # fmt: skip
@@ -62,6 +62,9 @@ LOOK_UP = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProc
 ALLOCATE = (
     r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
     r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
+)
+TAKES_OR_GIVES = (
+    r"cu(?:da)?(Free|MemFree|MemRelease|(Malloc|MemAlloc|MemCreate))(?!\w*(?:Async|Host))"
 )
 BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -606,7 +609,7 @@ class Evidence:
             return sums.most_common(1)[0][0] if sums else NOT_GIVEN
         if key == "stream_waited_for":
             return self.streams_that_ran(row)
-        if key in ("copied_bytes", "achieved_GB_per_s"):
+        if key in ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s"):
             return self._copied(group)[key]
         if key == "largest_kernel_share":
             whole = self.total(number, "kernel", "graph")
@@ -677,7 +680,7 @@ class Evidence:
 
     def _copied(self, group: list[int]) -> dict[str, Any]:
         """Bytes per interval, and their speed, of the copies of one direction and memory that took most
-        of the time on a group's stream."""
+        of the time on a group's stream, and bytes of those that took most of the rest."""
         ns, size = Counter(), Counter()
         for k in group:
             for one, inside in self.work.on_stream(self.rows[k]):
@@ -685,10 +688,15 @@ class Evidence:
                     ns[one.name] += inside
                     size[one.name] += one.size
         if not ns:
-            return dict.fromkeys(("copied_bytes", "achieved_GB_per_s"), NOT_GIVEN)
-        largest = max(ns, key=ns.__getitem__)
-        rate = size[largest] / ns[largest]
-        return {"copied_bytes": size[largest] // len(group), "achieved_GB_per_s": rate}
+            keys = ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s")
+            return dict.fromkeys(keys, NOT_GIVEN)
+        (largest, took), *rest = ns.most_common(2)
+        rate = size[largest] / took
+        return {
+            "copied_bytes": size[largest] // len(group),
+            "other_copied_bytes": size[rest[0][0]] // len(group) if rest else NOT_GIVEN,
+            "achieved_GB_per_s": rate,
+        }
 
     def _pairs(self, finding: Any) -> set[int]:
         """How many pairs of a label have no place, by their reasons."""
@@ -1057,8 +1065,14 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
             if s.cause == "api" and re.match(LOAD, s.detail)
         )
         return spent / max(sum(e.rows[k]["elapsed_ns"] for k in group), 1)
-    if key == "allocating_ns":
-        return sum(s.ns for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail))
+    if key in ("allocating_ns", "allocating_share", "allocating_turns"):
+        calls = [s for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail)]
+        took_ns = sum(s.ns for s in calls)
+        gives = [m[2] is None for s in calls if (m := re.match(TAKES_OR_GIVES, s.detail))]
+        return {
+            "allocating_ns": took_ns, "allocating_share": took_ns / row["elapsed_ns"],
+            "allocating_turns": sum(a and not b for a, b in pairwise(gives)),
+        }[key]  # fmt: skip
     if key == "allocating_timings":
         spent = {
             k: [s.ns for s in e.segments[k] if s.cause == "api" and re.match(ALLOCATE, s.detail)]

@@ -23,7 +23,7 @@ from nsysalign.explain.preparing import (
     loading_share,
     times_compiled,
 )
-from nsysalign.explain.sentences import copies_pageable
+from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import LATE_SHARE, NCCL
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
@@ -73,6 +73,8 @@ _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
 _CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
 _RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
 _CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
+#: cuDNN's attention.
+_CUDNN_ATTENTION = re.compile(r"\bcudnn_generated_\w*sdpa")
 #: torch.cat's kernel.
 _CAT = re.compile(r"\bCatArrayBatchedCopy")
 #: CuPy's elementwise arithmetic, which cupy.fuse makes one kernel of; not its copies, sums, sorts and indexing.
@@ -280,17 +282,18 @@ def _elementwise(case: Case) -> bool:
 
 
 def _copied_both_ways(case: Case) -> bool:
-    """As many bytes of pageable memory are copied there and back: arrays that it is called with."""
+    """As many copies of pageable memory, of as many bytes, go there and back: arrays that it is called with, or weights."""
     copies = _pageable_copies(case)
-    to_gpu, to_host = (sum(c.size for c in copies if way in c.name) for way in ("H2D", "D2H"))
-    return to_gpu == to_host > 0
+    to_gpu, to_host = ([c for c in copies if way in c.name] for way in ("H2D", "D2H"))
+    totals = [(sum(c.count for c in way), sum(c.size for c in way)) for way in (to_gpu, to_host)]
+    return bool(to_gpu) and totals[0] == totals[1]
 
 
 def _gives_back(case: Case) -> bool:
     """Memory is given back to the driver and taken again, time and again."""
     calls = [entry.what for entry in case.group.of_cause("api")]
     both_ways = all(any(map(way.match, calls)) for way in (TAKES, GIVES_BACK))
-    return case.group.count > 1 and both_ways
+    return both_ways and (case.group.count > 1 or bool(case.allocations))
 
 
 def _allocates_most(case: Case) -> bool:
@@ -377,6 +380,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "float32 products": lambda case: _in_fp32(case.group),
     "a kind of float32 products": lambda case: bool(_fp32_timings(case)),
     "copies much": lambda case: case.copying_share > 0,
+    "adds duplicates": lambda case: bool(ADDS_DUPLICATES.search(largest_kernel(case)[0])),
     "concatenates": lambda case: bool(_CAT.search(largest_kernel(case)[0])),
     "other streams": lambda case: bool(case.others),
     "many small": _many_small,
@@ -427,6 +431,9 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "held up anywhere": lambda case: case.is_held_up_anywhere,
     "long pieces": lambda case: case.in_long_pieces,
     "loads behind": lambda case: bool(case.loads_behind),
+    "loads behind pieces": lambda case: case.loads_behind_pieces > 0,
+    "copies behind pieces": lambda case: case.copies_behind_pieces,
+    "cuDNN's attention": lambda case: _runs(case, _CUDNN_ATTENTION),
     # what it prepares, and allocates
     "first ones": lambda case: case.first_ones > 0,
     "searches": lambda case: case.searches,
@@ -505,6 +512,7 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "longest": lambda case: duration(case.longest_piece_ns),
     "pieces": lambda case: f"{case.long_piece_count:,}",
     "loads_behind": lambda case: case.loads_behind,
+    "loads": lambda case: f"{case.loads_behind_pieces:,}",
     "each": lambda case: duration(case.ns("host") / case.operations),
     "kernel": lambda case: kernel_name(case.of_library.name) if case.of_library else "",
     "often": lambda case: f"{case.of_library.count:,}" if case.of_library else "",
@@ -624,6 +632,9 @@ FASTER: tuple[Row, ...] = (
         "{copying} of its kernel time copies or converts: do so once, before, with what does not change between the calls "
         "(x.contiguous(), .to(dtype), autocast's casts of weights that are not trained)",
         "{convert}"),
+    Row("gpu-bound", "torch, adds duplicates",
+        "Let additions by an index be atomic: index_add_, and index_select or an embedding instead of x[i], with deterministic algorithms off",
+        "torch.use_deterministic_algorithms(False);   y = x.index_select(0, i)  # instead of x[i]"),
     Row("gpu-bound", "copies pageable",
         "Copy from and to pinned memory{rate}, which is faster"),
     Row("host-gap", "collects garbage",
@@ -681,6 +692,18 @@ FASTER: tuple[Row, ...] = (
     Row("host-gap", "python, one long piece, not compiler",
         "Find the function that the CPU is in {where}, for {longest} in one piece",
         _SAMPLE),
+    Row(_CPU, "torch, long pieces, loads behind pieces, cuDNN's attention",
+        "cuDNN's attention builds a kernel for each new length, {loads} times in it: keep lengths fixed (a static KV cache, which a CUDA graph "
+        "can replay, too), or take another attention",
+        'model.generate(..., cache_implementation="static")  # or:;   torch.backends.cuda.enable_cudnn_sdp(False)'),
+    Row(_CPU, "python, long pieces, not compiler, loads behind pieces",
+        "Keep to few shapes, and run each once before: {loads} long pieces lie before code is loaded, where a library builds or chooses a "
+        "kernel, as for a new shape",
+        _RUN_EACH),
+    Row(_CPU, "torch, long pieces, not compiler, copies behind pieces",
+        "The CPU works longest right before copies to the GPU: make on the GPU what is copied there, or in other processes, such as a "
+        "DataLoader's workers",
+        "x = torch.randn(shape, device='cuda')  # not torch.randn(shape).cuda()"),
     Row(_CPU, "python, long pieces, not compiler",
         "Find what the CPU does in {pieces} pieces of a millisecond and more: it computes, or waits for another thread (which "
         "holds Python's interpreter) or process",
@@ -741,6 +764,11 @@ FASTER: tuple[Row, ...] = (
     Row(f"{_CPU} api-launch", "torch, held by a copy",
         "Pin the memory once, before the loop: the call then does not wait for the copy",
         _PIN),
+    Row("copy-inside", "torch, pageable both ways",
+        "As many bytes come back as are copied to the GPU. What does not change there, such as weights, need not come back: leave it on the GPU, "
+        "or copy it each time from pinned memory",
+        "host = [p.data.pin_memory() for p in m.parameters()]  # once;   "
+        "for p, h in zip(m.parameters(), host): p.data = h  # instead of m.cpu()"),
     Row("copy-inside", "torch, pageable in",
         "Pin the memory once, before the loop{rate}: it copies faster and does not block the CPU",
         _PIN),

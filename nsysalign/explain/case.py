@@ -61,8 +61,10 @@ from nsysalign.label import (
     ALIKE,
     FIRST,
     FREES,
+    GIVES_BACK,
     KEEPS,
     SLOW,
+    TAKES,
     Entry,
     Group,
     Issued,
@@ -138,6 +140,8 @@ class Numbers:
 LONG_PIECE_NS = 1_000_000
 #: Where such a piece lies is looked up in so many timings of at most so many operations; so many must have one.
 TIMINGS_LOOKED_AT, MOST_LOOKED_AT, FEWEST_LOOKED_AT = 12, 5_000, 4
+#: What follows a long piece is looked up among so many segments.
+LOOKED_AT_BEHIND = 10
 #: From so many operations on it is their number that costs time, whatever the CPU does between two of them.
 VERY_MANY = 100
 #: Timings hardly wait where others wait so many times as often.
@@ -193,6 +197,14 @@ def _loading_call(segments: list[Segment]) -> str:
         if segment.cause == "api" and LOADS.match(segment.text):
             return segment.text
     return ""
+
+
+def _begins_with_copy(segments: list[Segment]) -> bool:
+    """Whether these segments begin with a copy of pageable memory to the GPU, or with the CPU's part of it."""
+    for segment in segments:
+        if "H2D" in segment.text or not segment.text.startswith("staging"):
+            return "H2D pageable" in segment.text
+    return False
 
 
 class FirstWork(NamedTuple):
@@ -511,19 +523,63 @@ class Case:
         return name if 2 * count > calls.total() else ""
 
     @cached_property
+    def _long_stretches(self) -> list[tuple[int, list[Segment]]]:
+        """The long pieces outside CUDA of the typical interval: how long (ns) each is, and what follows it."""
+        segments = self.facts.segments(self.group)
+        return [
+            (segment.ns, segments[place + 1 : place + 1 + LOOKED_AT_BEHIND])
+            for place, segment in enumerate(segments)
+            if segment.cause == "host" and segment.ns >= LONG_PIECE_NS
+        ]
+
+    @property
+    def loads_behind_pieces(self) -> int:
+        """Behind how many of these code is loaded before the next launch, where that is so of most of their time; else 0."""
+        loading_ns = [ns for ns, behind in self._long_stretches if _loading_call(behind)]
+        return len(loading_ns) if 2 * sum(loading_ns) > self.ns("host") else 0
+
+    @property
+    def copies_behind_pieces(self) -> bool:
+        """Whether most of the CPU's time outside CUDA is such pieces right before copies of pageable memory to the GPU."""
+        copying_ns = (ns for ns, behind in self._long_stretches if _begins_with_copy(behind))
+        return 2 * sum(copying_ns) > self.ns("host")
+
+    @cached_property
     def allocations(self) -> dict[str, int]:
         """The calls that allocate and free memory in the typical interval, by name, and how many of each; empty unless
-        most timings of the group make such calls, again and again, and spend a part of their time in them that
-        matters."""
+        most timings of the group make such calls, or its only one does in turns, and spend a part of their time in them
+        that matters.  What a library searches, a compiler or the recording of a graph allocates is part of that."""
         group = self.group
-        if group.count < FEWEST_REPEATED or group.role == FIRST:
+        if group.role == FIRST or self.makes:
             return {}
         spent_ns = sum(e.ns for e in group.of_cause("api") if ALLOCATES.match(e.what))
         if spent_ns < ALLOCATING_SHARE * group.total_ns or 2 * self.allocating_count < group.count:
             return {}
+        if group.count < FEWEST_REPEATED and self.allocating_turns < FEWEST_REPEATED:
+            return {}
         calls = dict.fromkeys((piece.text, piece.ref) for piece in self._allocating)
-        names = [name for name, _ in calls]
-        return {name: names.count(name) for name in dict.fromkeys(names)}
+        counts = Counter(name for name, _ in calls)
+        fewest = 1 if group.count >= FEWEST_REPEATED else FEWEST_REPEATED
+        return {name: count for name, count in counts.items() if count >= fewest}
+
+    @cached_property
+    def allocating_turns(self) -> int:
+        """How often the typical interval takes memory again behind calls that gave some back to the driver.
+
+        [malloc][malloc][free][malloc][free][free][malloc]      2
+        """
+        calls = [
+            p.text for p in self._allocating if GIVES_BACK.match(p.text) or TAKES.match(p.text)
+        ]
+        return sum(
+            bool(GIVES_BACK.match(call) and TAKES.match(then)) for call, then in pairwise(calls)
+        )
+
+    @property
+    def makes(self) -> bool:
+        """Whether it makes something for other timings, or in each: a library searches, somebody compiles, or a graph is
+        recorded, which torch frees memory for."""
+        return self.searches or bool(self.compiler) or GRAPH in self.prepares
 
     @property
     def _allocating(self) -> list[Segment]:
@@ -539,12 +595,12 @@ class Case:
     @cached_property
     def memory_kinds(self) -> tuple[Group, Group] | None:
         """(timings of the label that give memory back to the driver, those that do not and do about as much); of each the
-        group with most timings.  None where its kinds of timings do not differ in that."""
+        group with most timings.  None where its kinds of timings do not differ in that, or what they make does it."""
         freeing, keeping = (
             [g for g in self.label.steady if word in g.work.name.split(", ")]
             for word in (FREES, KEEPS)
         )
-        if not freeing:
+        if not freeing or self.makes:
             return None
         calling = max(freeing, key=lambda group: group.count)
         low, high = calling.work.fewest_operations, calling.work.most_operations

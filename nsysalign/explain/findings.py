@@ -33,6 +33,7 @@ from nsysalign.explain.runs.run import Run
 from nsysalign.explain.same_kernel import FAR
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
+    COPY,
     DOUBTFUL,
     FLOOR,
     GPU,
@@ -423,11 +424,16 @@ def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
     if waits_much and not tells_waiting:
         title = f"{title} {sentences.also_waited(case, numbers)}"
     range_ns = _range_on_host_ns(case)
+    or_more = ""
+    if not range_ns:
+        range_ns, or_more = _least_of_range_ns(case), " and more on the CPU"
     lasts_longer = range_ns * SLIVER > case.group.typical_ns
     if lasts_longer:
-        title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
+        title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}{or_more}."
     words = sentences.words(case.group, case.one, cause)
-    if case.word != GPU:
+    if case.word == COPY and lasts_longer:  # copies are no cause of what the range takes
+        rule = "mixed"
+    elif case.word != GPU:
         return _Told(title, rule, case.word, words)
     if misleads:
         busy = percent(case.sums.share(case.sums.busy))
@@ -449,12 +455,14 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     text = sentences.of_first_inside(case, numbers) + sentences.of_compiled_inside(case, numbers)
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
-    makes = case.searches or case.compiler
+    makes = case.makes
     # what pieces the CPU's time is in says less than that it is spent on first sizes, or on making something
     sizes = "" if makes else sentences.of_first_sizes(case, numbers)
     if sizes:
         text += sizes
-    elif rule in ("host-gap", "allocation-inside") and not makes:
+    elif not makes and (
+        rule == "host-gap" or (rule == "allocation-inside" and case.in_long_pieces)
+    ):
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
         text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
     if rule == "mixed" and case.copying_share:
@@ -518,6 +526,19 @@ def _range_on_host_ns(case: Case) -> int:
     ranges = case.facts.analysis.host_ranges
     rows = ranges[ranges["label"] == case.label.name] if case.label.kind == "nvtx" else ranges[:0]
     return int(rows["median_ns"].iloc[0]) if len(rows) else 0
+
+
+def _least_of_range_ns(case: Case) -> int:
+    """Return how long (ns) the label's NVTX range lasts on the host at least, on average, by how long the CPU was outside CUDA
+    in it while timers of the host ran; 0 where none did."""
+    if case.label.kind != "nvtx":
+        return 0
+    timers = (label for label in case.facts.labels if label.kind == "host")
+    outside_ns = (
+        sum(e.ns for g in timer.groups for e in g.of_cause("host") if e.what == case.label.name)
+        for timer in timers
+    )
+    return max(outside_ns, default=0) // case.label.count
 
 
 def cause_of(case: Case) -> str:

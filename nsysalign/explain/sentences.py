@@ -21,6 +21,7 @@ import numpy as np
 
 from nsysalign.explain.case import (
     COPIES,
+    FEWEST_REPEATED,
     ITEM_BYTES,
     MANY_TIMES,
     VERY_MANY,
@@ -100,6 +101,8 @@ _SEVERAL = 3
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
 
+#: torch's index_put with accumulate, which the backward of x[i] is, and index_add where it must be deterministic.
+ADDS_DUPLICATES = re.compile(r"\bindexing_backward_kernel")
 #: torch.cuda._sleep.
 _DELAY = "spin_kernel"
 #: Letters of a kernel's name where it tells kinds of timings apart.
@@ -285,7 +288,7 @@ def of_loading(case: Case, numbers: Numbers) -> str:
 
 
 def of_allocations(case: Case, numbers: Numbers) -> str:
-    """A sentence on memory that is allocated and freed again in most timings, '' where that is not so."""
+    """A sentence on memory that is allocated and freed again in most timings, or in turns in one; '' where that is not so."""
     if not case.allocations:
         return ""
     calls = " and ".join(
@@ -300,6 +303,10 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
         again = f"{numbers.count('allocating_timings', count)} of the {timings} timings"
     one = sum(case.allocations.values()) == 1
     take, come = ("takes", "comes") if one else ("take", "come")
+    if of_count < FEWEST_REPEATED:
+        turns = numbers.count("allocating_turns", case.allocating_turns)
+        share = numbers.share("allocating", case.allocating_ns, case.group.typical_ns)
+        return f" {calls} take {took} of it ({share}), in turns: memory is given back and taken again {turns} times."
     return f" {calls} {take} {took} of it, and {come} again in {again}."
 
 
@@ -383,6 +390,8 @@ def _works(case: Case, numbers: Numbers) -> str:
         return text
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({safe_text(name)})."
+    if ADDS_DUPLICATES.search(name):
+        return f"{text} {safe_text(name)} is {largest} of its kernel time: the backward of x[i], or a deterministic index_add_, adds duplicates of an index one after the other."
     if COPIES.search(name) and case.copying_share:  # what to do is said below
         return f"{text} {safe_text(name)}, which copies, is {largest} of its kernel time."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
@@ -629,8 +638,8 @@ def _launches(case: Case, numbers: Numbers) -> str:
 
 
 def _copies(case: Case, numbers: Numbers) -> str:
-    """Return a clause on the copies of the typical interval: their share of its time, and of the largest ones bytes,
-    direction, memory and speed (or, of pageable memory, for how much of the time the CPU stages them).
+    """Return a clause on the copies of the typical interval: their share of its time; bytes, direction and memory of
+    those that take most of it; of one kind their speed, or for how much of the time the CPU stages those of pageable memory.
 
     numbers: each number that the clause prints is noted in its evidence
     """
@@ -641,11 +650,13 @@ def _copies(case: Case, numbers: Numbers) -> str:
         return f"{share} of it is memsets{' and copies' if copies_ns else ''}."
     if not entries:
         return f"{share} of it is copying{' and memsets' if memsets_ns else ''}."
-    largest = max(entries, key=lambda e: e.ns)  # of all timings of the group together
-    moved = bytes_text(largest.size / case.group.count)
+    largest, *others = sorted(entries, key=lambda e: -e.ns)  # of all timings of the group together
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
-    side = {"H2D": "from", "D2H": "to"}.get(largest.direction, "")
-    memory = f" {side} {largest.memory} memory" if side and largest.memory else ""
+    moved = _moved(largest, case.group.count)
+    other = next((e for e in others if e.ns >= _NAMED * case.group.ns("memcpy")), None)
+    if other:  # the share is of both
+        numbers.evidence["other_copied_bytes"] = other.size // case.group.count
+        moved += f" and {_moved(other, case.group.count)}"
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
     staged_ns = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
     if staged_ns > 0.1 * case.group.ns("memcpy"):
@@ -657,11 +668,19 @@ def _copies(case: Case, numbers: Numbers) -> str:
         rate = _rate(case, largest)
         # a reader divides: the rate is left out where that is not the time that is called copying
         copying_ns = copies_ns + memsets_ns
-        fits = abs(largest.size / case.group.count / rate - copying_ns) <= _FITS * copying_ns
+        error_ns = abs(largest.size / case.group.count / rate - copying_ns)
+        fits = not other and error_ns <= _FITS * copying_ns
         if fits:
             numbers.evidence["achieved_GB_per_s"] = rate
         how = f" at {_speed(rate)} GB/s" if fits else ""
-    return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
+    return f"{share} of it is copying: {moved}{how}."
+
+
+def _moved(copies: Entry, count: int) -> str:
+    """What copies of a group of so many timings move in each, and where: "160 MB H2D from pageable memory"."""
+    side = {"H2D": "from", "D2H": "to"}.get(copies.direction, "")
+    memory = f" {side} {copies.memory} memory" if side and copies.memory else ""
+    return f"{bytes_text(copies.size / count)} {copies.direction}{memory}"
 
 
 def _rate(case: Case, largest: Entry) -> float:
@@ -742,7 +761,7 @@ def of_several_groups(
     total = numbers.time(f"{scope}_total", sum(g.total_ns for g in told))
     together = " that overlap" if label.overlapping else f", {total}"
     text = f"{spoken(label.name)}: {timings}{together}; "
-    slow = _many_times_as_long(label)
+    slow = _many_times_as_long(label) or _that_record_graphs(lead)
     if lead.group in slow:
         return text + _of_slow_kinds(lead, slow, sums[lead.group.number], numbers)
     if shared := _of_one_cause(label, shown, sums, numbers):
@@ -1080,6 +1099,15 @@ def _many_times_as_long(label: Label) -> list[Group]:
     return sorted(slow, key=lambda g: g.typical_ns)
 
 
+def _that_record_graphs(lead: Case) -> list[Group]:
+    """Groups of a label whose timings each record a CUDA graph and take many times as long as the usual ones, which replay
+    one: one fact, where there are several."""
+    label = lead.label
+    long = [g for g in label.steady if g.typical_ns >= MANY_TIMES * label.usual.typical_ns]
+    groups = [g for g in long if prepared(g, lead.facts.details).get(GRAPH) == g.count]
+    return groups if len(groups) > 1 and not label.overlapping else []
+
+
 def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
     """Return how many timings are slow ones, from what to what they take, and what most of the time of one is: what all of
     them make, if that is known; then what the other timings take.
@@ -1099,6 +1127,8 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
         what = _search(lead, numbers)
     elif lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
         what = f"in each of which {lead.compiler} compiles: {described}"
+    elif all(map(records_graph, slow)):
+        what = f"in each of which {GRAPH}: {described}"
     else:
         what = f"of different work{_mostly(lead, slow)}: {described}"
     others = [g for g in label.steady if g not in slow]
@@ -1180,6 +1210,9 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """
     is_described = bool(end)
     words_of_kind = [group.work.name.split(", ") for group in groups]
+    # graphs that are new, and memory that was freed for them, tell nothing
+    if any(map(records_graph, groups)):
+        words_of_kind = [[] for _ in groups]
     shared = set.intersection(*map(set, words_of_kind)) if len(groups) > 1 else set()
     all_differ = len({group.work.operations for group in groups}) == len(groups) > 1
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
@@ -1377,7 +1410,9 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
         return ""
     largest = entries[0]
     if part == "copies":
-        return " ".join(filter(None, (largest.memory, largest.direction)))
+        least_ns = _NAMED * group.ns("memcpy")
+        copies = [largest, *(e for e in entries[1:] if e.size and e.ns >= least_ns)]
+        return " and ".join(" ".join(filter(None, (e.memory, e.direction))) for e in copies[:2])
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
     takes_half = 2 * largest.ns >= sum(entry.ns for entry in entries)

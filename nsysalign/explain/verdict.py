@@ -85,6 +85,7 @@ class Sums:
     worked: int = 0
     earlier: int = 0
     staged: int = 0
+    pageable: int = 0  # of `copies`, those of pageable memory, without `staged`
     #: Whether other streams worked while that of its typical interval was idle.
     others_ran: bool = False
     #: Of the typical interval of a group: which share of the time of all of them the GPU had nothing to do.
@@ -136,7 +137,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
     """
     kernels = group.ns("kernel", "graph")
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
-    worked = earlier = staged = 0
+    worked = earlier = staged = pageable = 0
     if kind == "host":
         ran, outside, elapsed, on_gpu, on_gpu_earlier = (
             intervals[name].to_numpy()[group.intervals] for name in _OF_HOST_TIMERS
@@ -145,6 +146,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         kernels = max(kernels, int(np.clip(ran - outside, 0, elapsed).sum()))
         worked, earlier = int(on_gpu.sum()), int(on_gpu_earlier.sum())
         staged = sum(e.ns for e in group.of_cause("memcpy") if e.why == "staging")
+        pageable = sum(e.ns for e in group.of_cause("memcpy") if e.memory == "pageable")
     on_device = sum(e.ns for e in group.of_cause("memcpy") if e.direction in ("D2D", "P2P"))
     # Event overhead without a name lies between the call that records the end and the record's own time on the GPU.
     # If it is long, the record waited for something.
@@ -175,6 +177,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         worked=worked,
         earlier=earlier,
         staged=staged,
+        pageable=pageable,
         others_ran=not OTHER_STREAMS.isdisjoint(intervals["flags"].iloc[group.typical]),
     )
 
@@ -200,8 +203,8 @@ def typical_of(
     gpu_ns: how long kernels and whole graphs ran in it; of a host timer also beside what the CPU did
     worked_ns, earlier_ns: of a host timer, as in `Sums`
 
-    How its kernels, copies and overhead divide (which of them were collectives, copies on the device or staged, unnamed
-    waiting) is not known of one interval: they divide in it as they do in the group.
+    How its kernels, copies and overhead divide (which of them were collectives, copies on the device, staged or of
+    pageable memory, unnamed waiting) is not known of one interval: they divide in it as they do in the group.
     """
 
     def divided(ns: int, of_group: int, rest_of_group: int) -> int:
@@ -211,7 +214,9 @@ def typical_of(
     copies_ns = parts["memcpy"]
     collectives = divided(gpu_ns, sums.collectives, sums.gpu)
     on_device = divided(copies_ns, sums.copies_on_device, sums.copies)
-    staged = divided(copies_ns, sums.staged, sums.copies + sums.copies_on_device - sums.staged)
+    all_copies = sums.copies + sums.copies_on_device
+    staged = divided(copies_ns, sums.staged, all_copies - sums.staged)
+    pageable = divided(copies_ns, sums.pageable, all_copies - sums.pageable)
     overhead = parts["launch_latency"] + parts["event"]
     floor = min(overhead, FLOOR_NS)
     unnamed_waiting = divided(overhead - floor, sums.unnamed_waiting, sums.latency)
@@ -238,6 +243,7 @@ def typical_of(
         worked=worked_ns if sums.beside else 0,
         earlier=earlier_ns if sums.beside else 0,
         staged=staged,
+        pageable=pageable,
         others_ran=sums.others_ran,
         late_in_all=sums.share(sums.late),
     )
@@ -275,11 +281,14 @@ def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
 
 def works_beside(sums: Sums) -> bool:
     """Return whether the GPU works nearly all the time of a host timer, though mostly not on what it waits for: on
-    earlier work, or on copies while the CPU goes on.  Then nothing is late, and no part of its own time says more.
+    earlier work, or on copies while the CPU goes on.  Then nothing is late, and no part of its own time says more, unless
+    the host waits for copies of pageable memory beside which no kernel runs.
 
     sums: as for `word_of`
     """
-    return sums.beside and sums.share(sums.worked) >= GPU_SHARE and word_of(sums) == MIXED
+    is_busy = sums.beside and sums.share(sums.worked) >= GPU_SHARE and word_of(sums) == MIXED
+    copied_alone = min(sums.pageable, sums.worked - sums.earlier - sums.busy)
+    return is_busy and sums.share(copied_alone) < LATE_SHARE
 
 
 def word_of_run(parts: Mapping[str, int]) -> str:

@@ -22,6 +22,14 @@ _ADVICE = {
 }
 
 
+#: So many copies to the GPU come again and again.
+_MANY = 10
+_INPUTS = (
+    "Copy to the GPU once, before the repetitions and outside of what is timed, what stays the same: at least as many copies go there as kernels run. "
+    "Copy the rest from pinned memory"
+)
+
+
 def copying(run: Run, kernels_ns: int) -> Finding:
     """Return the finding of a run in which the GPU copied for much of the time.
 
@@ -58,13 +66,24 @@ def copying(run: Run, kernels_ns: int) -> Finding:
     return run.finding(
         f"{name} take {of(run.copying_ns, run.elapsed_ns)} between the first and the last work of the GPU; "
         f"{computing}{beside}.",
-        _ADVICE[bool(mostly_pageable), kernels_ns > 0],
+        _INPUTS
+        if mostly_pageable and _is_copied_for_each(run)
+        else _ADVICE[bool(mostly_pageable), kernels_ns > 0],
         # kernels and the CPU's own code could run while copies do
         loss_ns=min(run.copying_ns, slower_ns + kernels_ns + cpu_ns),
         severity="info" if run.copying_ns < kernels_ns else "warning",
         outside_CUDA_ns=cpu_ns or None,
         **evidence,
     )
+
+
+def _is_copied_for_each(run: Run) -> bool:
+    """Return whether there is a copy of pageable memory to the GPU for each kernel of the run: its input."""
+    ran = run.facts.analysis.kernels
+    ran = ran[ran["label"] == run.row.label]
+    to_gpu = ran.loc[ran["kernel"].astype(str).str.contains("H2D pageable"), "count"].sum()
+    kernels = ran.loc[ran["kind"] == "kernel", "count"].sum()
+    return bool(to_gpu >= max(kernels, _MANY)) and kernels > 0
 
 
 def _count_of_copies(run: Run) -> int:
