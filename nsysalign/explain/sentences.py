@@ -653,10 +653,10 @@ def _copies(case: Case, numbers: Numbers) -> str:
     largest, *others = sorted(entries, key=lambda e: -e.ns)  # of all timings of the group together
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
     moved = _moved(largest, case.group.count)
-    other = next((e for e in others if e.ns >= _NAMED * case.group.ns("memcpy")), None)
-    if other:  # the share is of both
-        numbers.evidence["other_copied_bytes"] = other.size // case.group.count
-        moved += f" and {_moved(other, case.group.count)}"
+    second = next((e for e in others if e.ns >= _NAMED * case.group.ns("memcpy")), None)
+    if second:  # the share is of both
+        numbers.evidence["other_copied_bytes"] = second.size // case.group.count
+        moved += f" and {_moved(second, case.group.count)}"
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
     staged_ns = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
     if staged_ns > 0.1 * case.group.ns("memcpy"):
@@ -669,7 +669,7 @@ def _copies(case: Case, numbers: Numbers) -> str:
         # a reader divides: the rate is left out where that is not the time that is called copying
         copying_ns = copies_ns + memsets_ns
         error_ns = abs(largest.size / case.group.count / rate - copying_ns)
-        fits = not other and error_ns <= _FITS * copying_ns
+        fits = not second and error_ns <= _FITS * copying_ns
         if fits:
             numbers.evidence["achieved_GB_per_s"] = rate
         how = f" at {_speed(rate)} GB/s" if fits else ""
