@@ -39,7 +39,7 @@ def test_a_pair_is_logged_with_call_sites_and_times(probed):
     run = probed(PAIR, calibrate=True)
     assert (run.status, run.err, run.errors) == (0, "", "")
     ((header, *_),) = run.logs.values()
-    names = "type format version pid device_name torch python clock nvtx"
+    names = "type format version pid device_name torch libraries python clock nvtx"
     assert set(header) == {*names.split()} and header["device_name"] == "Fake GPU"
     assert (header["format"], header["version"]) == ("nsysalign-events", 2)
     assert (header["torch"], header["nvtx"]) == ("0.0+fake", "none")
