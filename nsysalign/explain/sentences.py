@@ -304,9 +304,10 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
     one = sum(case.allocations.values()) == 1
     take, come = ("takes", "comes") if one else ("take", "come")
     if of_count < FEWEST_REPEATED:
-        turns = numbers.count("allocating_turns", case.allocating_turns)
         share = numbers.share("allocating", case.allocating_ns, case.group.typical_ns)
-        return f" {calls} take {took} of it ({share}), in turns: memory is given back and taken again {turns} times."
+        whole = numbers.time("typical", case.group.typical_ns)
+        # how often is not told: other threads, as autograd's, may take memory again, too
+        return f" {calls} take {took} of the {whole} ({share}), in turns: memory is given back and taken again."
     return f" {calls} {take} {took} of it, and {come} again in {again}."
 
 
