@@ -693,8 +693,8 @@ FASTER: tuple[Row, ...] = (
         "Find the function that the CPU is in {where}, for {longest} in one piece",
         _SAMPLE),
     Row(_CPU, "torch, long pieces, loads behind pieces, cuDNN's attention",
-        "cuDNN's attention builds a kernel for each new length, {loads} times in it: keep lengths fixed (a static KV cache, which a CUDA graph "
-        "can replay, too), or take another attention",
+        "cuDNN's attention builds a kernel for each new length (code is loaded behind {loads} pieces): keep lengths fixed (a static KV cache, which "
+        "graphs can replay), or take another attention",
         'model.generate(..., cache_implementation="static")  # or:;   torch.backends.cuda.enable_cudnn_sdp(False)'),
     Row(_CPU, "python, long pieces, not compiler, loads behind pieces",
         "Keep to few shapes, and run each once before: {loads} long pieces lie before code is loaded, where a library builds or chooses a "
