@@ -200,10 +200,12 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
     if case.in_long_pieces:
         pieces = numbers.count("long_pieces", case.long_piece_count, "piece")
         longest = numbers.time("longest_piece", case.longest_piece_ns)
+        # where other threads launch meanwhile, as autograd's does, pieces end there
+        outside = "outside CUDA, without a launch," if case.launched_by_others else "outside CUDA"
         if of_groups:
-            return f"{in_one} the CPU was outside CUDA in {pieces} of a millisecond and more, the longest {longest}."
+            return f"{in_one} the CPU was {outside} in {pieces} of a millisecond and more, the longest {longest}."
         together = numbers.time("long_pieces", case.long_pieces_ns)
-        text = f" {pieces} of a millisecond and more outside CUDA"
+        text = f" {pieces} of a millisecond and more {outside}"
         if case.long_piece_count == 1:
             return f"{text} takes {longest}."
         return f"{text} take {together}, the longest {longest}."

@@ -470,6 +470,18 @@ def test_a_range_that_begins_does_not_interrupt_the_cpu():
     assert "12 pieces of a millisecond and more outside CUDA take 15.6 ms" in told.sentence
 
 
+@pytest.mark.parametrize(("tid", "named"), [(1, ""), (2, ", without a launch,")])
+def test_pieces_end_where_another_thread_launches(tid, named):
+    """m13: 180 pieces outside CUDA were called 120: in 60 of them autograd's thread launched."""
+    step = ("host", 2_500), ("api_launch", 5), ("host", 9_000), ("api_launch", 5)
+    drawn = repeat(3, "x", *step * 12, kind="host", issued=500, operations=24)
+    launches = [11_510 * n + us for n in range(12) for us in (700, 1_400, 2_100)]
+    made = launched_by(analysis(drawn), tid, *launches)
+    sentence = answer(diagnose(issuing(made, [("kernel", "at::native::add", 24)]))).sentence
+    count = 24 if tid == 1 else 12
+    assert f"{count} pieces of a millisecond and more outside CUDA{named} take" in sentence
+
+
 @pytest.mark.parametrize(
     ("count", "launch_us", "full"), [(900, 110, True), (90, 110, False), (900, 20, False)]
 )
