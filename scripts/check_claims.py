@@ -610,7 +610,7 @@ class Evidence:
         if key == "stream_waited_for":
             return self.streams_that_ran(row)
         if key in ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s"):
-            return self._copied(group)[key]
+            return self._copied(number, group)[key]
         if key == "largest_kernel_share":
             whole = self.total(number, "kernel", "graph")
             return max(self.named_kernels(number).values()) / max(whole, 1)
@@ -678,25 +678,33 @@ class Evidence:
                             out.add(stream)
         return out
 
-    def _copied(self, group: list[int]) -> dict[str, Any]:
-        """Bytes per interval, and their speed, of the copies of one direction and memory that took most
-        of the time on a group's stream, and bytes of those that took most of the rest."""
-        ns, size = Counter(), Counter()
+    def _copied(self, number: int, group: list[int]) -> dict[str, Any]:
+        """Bytes in an interval, and their speed, of the copies of one direction and memory that took most of the time
+        on its group's stream, and bytes of those that took most of the rest."""
+        of_group = Counter()
         for k in group:
-            for one, inside in self.work.on_stream(self.rows[k]):
-                if one.table == "MEMCPY":
-                    ns[one.name] += inside
-                    size[one.name] += one.size
-        if not ns:
+            for name, (ns, _) in self._copies(k).items():
+                of_group[name] += ns
+        if not of_group:
             keys = ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s")
             return dict.fromkeys(keys, NOT_GIVEN)
-        (largest, took), *rest = ns.most_common(2)
-        rate = size[largest] / took
+        (largest, _), *rest = of_group.most_common(2)
+        its = self._copies(number)
+        took, size = its[largest]
         return {
-            "copied_bytes": size[largest] // len(group),
-            "other_copied_bytes": size[rest[0][0]] // len(group) if rest else NOT_GIVEN,
-            "achieved_GB_per_s": rate,
+            "copied_bytes": size,
+            "other_copied_bytes": its[rest[0][0]][1] if rest else NOT_GIVEN,
+            "achieved_GB_per_s": size / took,
         }
+
+    def _copies(self, number: int) -> dict[str, tuple[int, int]]:
+        """(how long they took, bytes) of the copies of each direction and memory on an interval's stream."""
+        out: dict[str, tuple[int, int]] = {}
+        for one, inside in self.work.on_stream(self.rows[number]):
+            if one.table == "MEMCPY":
+                ns, size = out.get(one.name, (0, 0))
+                out[one.name] = ns + inside, size + one.size
+        return out
 
     def _pairs(self, finding: Any) -> set[int]:
         """How many pairs of a label have no place, by their reasons."""

@@ -18,6 +18,7 @@ from heapq import nlargest
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.explain.case import (
     COPIES,
@@ -654,24 +655,26 @@ def _copies(case: Case, numbers: Numbers) -> str:
     if not entries:
         return f"{share} of it is copying{' and memsets' if memsets_ns else ''}."
     largest, *others = sorted(entries, key=lambda e: -e.ns)  # of all timings of the group together
-    numbers.evidence["copied_bytes"] = largest.size // case.group.count
-    moved = _moved(largest, case.group.count)
+    size = _copied(case, largest)
+    numbers.evidence["copied_bytes"] = round(size)
+    moved = _moved(largest, size)
     second = next((e for e in others if e.ns >= _NAMED * case.group.ns("memcpy")), None)
     if second:  # the share is of both
-        numbers.evidence["other_copied_bytes"] = second.size // case.group.count
-        moved += f" and {_moved(second, case.group.count)}"
+        second_size = _copied(case, second)
+        numbers.evidence["other_copied_bytes"] = round(second_size)
+        moved += f" and {_moved(second, second_size)}"
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
     staged_ns = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
     if staged_ns > 0.1 * case.group.ns("memcpy"):
         staged = numbers.share("staged", staged_ns, case.group.ns("memcpy"))
         how = f", {staged} of that while the CPU stages them"
-    elif largest.size <= ITEM_BYTES * case.group.count:  # a flag, not a transfer
+    elif size <= ITEM_BYTES:  # a flag, not a transfer
         how = ""
     else:
         rate = _rate(case, largest)
         # a reader divides: the rate is left out where that is not the time that is called copying
         copying_ns = copies_ns + memsets_ns
-        error_ns = abs(largest.size / case.group.count / rate - copying_ns)
+        error_ns = abs(size / rate - copying_ns)
         fits = not second and error_ns <= _FITS * copying_ns
         if fits:
             numbers.evidence["achieved_GB_per_s"] = rate
@@ -679,20 +682,37 @@ def _copies(case: Case, numbers: Numbers) -> str:
     return f"{share} of it is copying: {moved}{how}."
 
 
-def _moved(copies: Entry, count: int) -> str:
-    """What copies of a group of so many timings move in each, and where: "160 MB H2D from pageable memory"."""
+def _moved(copies: Entry, size: float) -> str:
+    """What copies of a timing move, so many bytes, and where: "160 MB H2D from pageable memory"."""
     side = {"H2D": "from", "D2H": "to"}.get(copies.direction, "")
     memory = f" {side} {copies.memory} memory" if side and copies.memory else ""
-    return f"{bytes_text(copies.size / count)} {copies.direction}{memory}"
+    return f"{bytes_text(size)} {copies.direction}{memory}"
 
 
-def _rate(case: Case, largest: Entry) -> float:
-    """How many bytes per ns copies like the largest ones move while they run: beside kernels their part in the time of
-    the timings may be less."""
-    copies = case.facts.details(case.group.intervals, "memcpy")
-    alike = (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
-    copies = copies[alike]
-    return float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
+def _alike(case: Case, copies: Entry) -> pd.DataFrame:
+    """The copies of the typical interval that are like these of its group; those of all its timings where it has none."""
+    for intervals in (np.array([case.group.typical]), case.group.intervals):
+        rows = case.facts.details(intervals, "memcpy")
+        is_alike = (rows["direction"] == copies.direction) & (rows["memory"] == copies.memory)
+        rows = rows[is_alike & (rows["bytes"] > 0)]
+        if len(rows):
+            break
+    return rows
+
+
+def _copied(case: Case, copies: Entry) -> float:
+    """How many bytes copies like these move in the typical interval."""
+    rows = _alike(case, copies)
+    return float(rows["bytes"].sum()) / rows["interval"].nunique()
+
+
+def _rate(case: Case, copies: Entry) -> float:
+    """How many bytes per ns copies like these move in it while they run: beside kernels their part in its time may be
+    less; NaN where that is not known."""
+    rows = _alike(case, copies)
+    rows = rows[rows["bandwidth_gb_s"] > 0]
+    took_ns = float((rows["bytes"] / rows["bandwidth_gb_s"]).sum())
+    return float(rows["bytes"].sum()) / took_ns if took_ns else float("nan")
 
 
 #: Bytes over their rate are a time, to this share.

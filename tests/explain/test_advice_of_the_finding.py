@@ -25,6 +25,13 @@ def test_copies_in_both_directions_share_their_time(back_us, named):
     assert (both in sentence) == named and "1.05 MB H2D from pageable memory" in sentence
 
 
+def test_bytes_and_rate_are_of_the_timing_that_is_told():
+    """n07: '816 ms' was one timing, its '3.02 GB at 7.74 GB/s' the mean of five, the last of which copied less."""
+    usual = repeat(4, "x", copy(500, "H2D", "pageable", 4_000_000))
+    last = interval("x", copy(500, "H2D", "pageable", 3_000_000))
+    assert "4.00 MB H2D from pageable memory at 8 GB/s." in told(usual, last).sentence
+
+
 @pytest.mark.parametrize(("back", "advised"), [(24, True), (2, False)])
 def test_what_does_not_change_on_the_gpu_need_not_come_back(back, advised):
     pieces = copy(500, "H2D", "pageable"), ("kernel", 20), copy(400, "D2H", "pageable")
