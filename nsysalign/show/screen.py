@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -622,7 +623,7 @@ def _lines_of_table(
     name_width, head = _heading(file, numbers.unit, longest, room)
     spare = room - name_width - len("  ▕▏")  # a gap, and the ends of the bar
     bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
-    short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
+    short = _short_names([line.name for line in lines], name_width)
     heads = _side_by_side(columns, [column.head for column in columns])
     drawn_lines = [Text(f"{head:<{name_width}}", "dim").append(heads)]
     if bar_width:  # above the bars, behind the verdict and the blanks around it
@@ -925,6 +926,17 @@ def shortened(label: str, width: int) -> str:
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)
         return next((text for text in texts if len(text) <= width), middle(caller, width))
     return middle(label, width)
+
+
+def _short_names(names: Sequence[str], width: int) -> dict[str, str]:
+    """Return name -> at most `width` letters of it.  Groups of the same work keep how many timings they have, which tells
+    them apart: "  ×67: 186 opera…", "  ×60: 186 opera…"."""
+    short = {name: shortened(name, width) for name in names}
+    often = Counter(short.values())
+    for name, text in short.items():
+        if often[text] > 1 and name.startswith("  ×"):
+            short[name] = cut(name, width)
+    return told_apart(short, width)
 
 
 def _unit(rows: Sequence[Row]) -> tuple[str, int, int]:

@@ -32,6 +32,16 @@ def test_labels_of_one_site_stay_apart_when_there_is_little_room():
         ]
 
 
+def test_groups_of_the_same_work_stay_apart_by_how_many_they_are():
+    """m10: '…67: 186 operati…' and '…60: 186 operati…'."""
+    names = [f"  ×{count}: 186 operations" for count in (67, 60)]
+    assert list(screen._short_names(names, 17).values()) == [
+        "  ×67: 186 opera…",
+        "  ×60: 186 opera…",
+    ]
+    assert screen._short_names(names[:1], 17)[names[0]] == "  186 operations"
+
+
 def test_columns_leave_before_texts_are_short_and_numbers_are_never_cut():
     """
     a rather long name  1,234.5    7.25      at 35 columns; with less room GB/s leaves, then the
