@@ -64,6 +64,8 @@ from nsysalign.explain.verdict import (
     MIXED,
     WAITING,
     Sums,
+    sums_of,
+    together,
     word_of,
     works_beside,
 )
@@ -786,7 +788,7 @@ def of_several_groups(
     text = f"{spoken(label.name)}: {timings}{together}; "
     slow = _many_times_as_long(label) or _that_record_graphs(lead)
     if lead.group in slow:
-        return text + _of_slow_kinds(lead, slow, sums[lead.group.number], numbers)
+        return text + _of_slow_kinds(lead, slow, numbers)
     if shared := _of_one_cause(label, shown, sums, numbers):
         return text + shared
     names = kind_names(shown)
@@ -1131,12 +1133,11 @@ def _that_record_graphs(lead: Case) -> list[Group]:
     return groups if len(groups) > 1 and not label.overlapping else []
 
 
-def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
-    """Return how many timings are slow ones, from what to what they take, and what most of the time of one is: what all of
+def _of_slow_kinds(lead: Case, slow: list[Group], numbers: Numbers) -> str:
+    """Return how many timings are slow ones, from what to what they take, and what most of their time is: what all of
     them make, if that is known; then what the other timings take.
 
     lead: the case of the group that leads, one of the slow ones
-    sums: what its typical interval spent its time on
     """
     label, usual = lead.label, lead.label.usual
     elapsed_ns = lead.facts.column("elapsed_ns")
@@ -1145,7 +1146,8 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     which = _which(lead, slow, numbers.count("slow_timings", sum(g.count for g in slow)))
     low = numbers.time("least_slow", min(int(elapsed_ns[g.intervals].min()) for g in slow))
     high = numbers.time("most_slow", max(int(elapsed_ns[g.intervals].max()) for g in slow))
-    described = describe(lead.group, sums, numbers)
+    of_slow = together([sums_of(g, label.kind, lead.facts.intervals) for g in slow])
+    described = describe(lead.group, of_slow, numbers)
     if all(searches(label, group) for group in slow):
         what = _search(lead, numbers)
     elif lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):

@@ -11,6 +11,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
+from nsysalign.text import percent
 
 from .drawing import analysis, diagnose, interval, piece, repeat
 from .test_true_words import TORCH, codes, copy, told
@@ -62,6 +63,19 @@ def test_memory_that_is_given_back_in_each_round_of_a_loop(steps, named):
     assert ("in turns: memory is given back and taken again." in said.sentence) == named
     assert bool(re.search(r"of the [\d.]+ ms \(\d+ %\), in turns", said.sentence)) == named
     assert ("empty_cache" in codes(said)) == named
+
+
+def test_shares_of_slow_timings_are_of_all_of_them():
+    """m10: what 67 timings spent their time on was said of 131."""
+    record = piece("api", 40, "cudaGraphInstantiate")
+    drawn = [
+        *repeat(30, "x", FREE, MALLOC, record, ("host", 9_000), *STEP, kind="host"),
+        *repeat(25, "x", record, ("host", 4_000), *[MALLOC] * 80, *STEP[:30], kind="host"),
+        *repeat(60, "x", ("host", 200), ("kernel", 80), kind="host"),
+    ]
+    host_ns, whole_ns = 30 * 12_000 + 25 * 5_500, 30 * 12_660 + 25 * 10_590
+    share = f"CPU outside CUDA {percent(host_ns / whole_ns)}"
+    assert share in told(drawn).sentence
 
 
 @pytest.mark.parametrize(("replay_us", "leads"), [(200, True), (5_000, False)])
