@@ -1479,11 +1479,11 @@ def _idle_words(sums: Sums, of_all: Sums | None) -> str:
     """
     idler = "stream" if sums.others_ran and not sums.beside else "GPU"
     if of_all:
-        return f"{idler} idle {percent(of_all.share(of_all.late))}"
-    late = sums.share(sums.late)
-    if abs(sums.late_in_all - late) >= _UNLIKE_ALL:
-        return f"{idler} idle {percent(sums.late_in_all)} in all"
-    return f"{idler} idle {percent(late)}"
+        return f"{idler} idle {percent(of_all.share(of_all.idle))}"
+    idle = sums.share(sums.idle)
+    if abs(sums.idle_in_all - idle) >= _UNLIKE_ALL:
+        return f"{idler} idle {percent(sums.idle_in_all)} in all"
+    return f"{idler} idle {percent(idle)}"
 
 
 def words(group: Group, sums: Sums, cause: str = "", of_all: Sums | None = None) -> str:

@@ -86,10 +86,11 @@ class Sums:
     earlier: int = 0
     staged: int = 0
     pageable: int = 0  # of `copies`, those of pageable memory, without `staged`
+    on_the_way: int = 0  # launch latency, also what of it is `floor` or `waiting`
     #: Whether other streams worked while that of its typical interval was idle.
     others_ran: bool = False
     #: Of the typical interval of a group: which share of the time of all of them the GPU had nothing to do.
-    late_in_all: float = 0.0
+    idle_in_all: float = 0.0
 
     @property
     def busy(self) -> int:
@@ -104,6 +105,12 @@ class Sums:
         if self.beside:
             return max(self.whole - self.worked - self.staged, 0)
         return self.launches + self.latency + self.cpu + self.calls + self.profiler + self.sync
+
+    @property
+    def idle(self) -> int:
+        """The same with all of the launch latency, as a sentence tells it (`Case.idle_ns`): of `late`, what any pair costs is
+        no part, as nobody can mend that."""
+        return self.late if self.beside else self.late - self.latency + self.on_the_way
 
     @property
     def recording(self) -> int:
@@ -178,6 +185,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         earlier=earlier,
         staged=staged,
         pageable=pageable,
+        on_the_way=group.ns("launch_latency"),
         others_ran=not OTHER_STREAMS.isdisjoint(intervals["flags"].iloc[group.typical]),
     )
 
@@ -244,8 +252,9 @@ def typical_of(
         earlier=earlier_ns if sums.beside else 0,
         staged=staged,
         pageable=pageable,
+        on_the_way=parts["launch_latency"],
         others_ran=sums.others_ran,
-        late_in_all=sums.share(sums.late),
+        idle_in_all=sums.share(sums.idle),
     )
 
 

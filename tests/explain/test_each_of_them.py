@@ -102,6 +102,14 @@ def test_the_row_of_all_timings_is_about_all_of_them():
     assert (row.words, row.groups[0].words) == ("GPU idle 93 %", "GPU idle 100 %")
 
 
+def test_a_row_and_its_sentence_say_the_same_of_idle_time():
+    """m06: 'GPU idle 33 %' of 39.2 us, of which its sentence said that it was idle for 17.7."""
+    pieces = ("kernel", 19), ("launch_latency", 18), piece("event", 3, "")
+    told = said(repeat(15, "x", *pieces, operations=15), issued=[("kernel", "fill", 15)])
+    assert "idle for 18.0 us of it" in told.sentence
+    assert told.labels[0].words == "GPU idle 45 %"
+
+
 def test_a_loop_in_which_timings_compile_is_no_first_call():
     """n04: 16 of 22 steps compile; the loop around them was a 'first call'."""
     step = [XLA_PASS, ("api_launch", 600), ("kernel", 20)]
