@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -638,6 +638,17 @@ class Case:
             return 1
         rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
         return int(rows.groupby("pid")["tid"].nunique().max())
+
+    @cached_property
+    def typical_host(self) -> Entry | None:
+        """What the group's threads were in for most of the time that they were outside CUDA, and for how long that of its
+        typical interval was; None where nothing that is named takes half, of the group or of that interval."""
+        longest = next(iter(self.group.of_cause("host")), None)
+        if longest is None or not longest.what or 2 * longest.ns < self.group.ns("host"):
+            return None
+        rows = self.facts.details(np.array([self.group.typical]), "host")
+        typical_ns = int(rows.loc[rows["detail"].astype(str) == longest.what, "ns"].sum())
+        return replace(longest, ns=typical_ns) if 2 * typical_ns >= self.ns("host") else None
 
     @property
     def off_cpu(self) -> str:

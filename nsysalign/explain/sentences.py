@@ -24,6 +24,7 @@ from nsysalign.explain.case import (
     FEWEST_REPEATED,
     ITEM_BYTES,
     MANY_TIMES,
+    NEARLY_ALL,
     VERY_MANY,
     Case,
     Numbers,
@@ -67,7 +68,7 @@ from nsysalign.explain.verdict import (
     works_beside,
 )
 from nsysalign.label import ALIKE, FIRST, MEMORY, Entry, Group, Label
-from nsysalign.model import NO_THREAD, OTHER_THREAD
+from nsysalign.model import OTHER_THREAD
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
@@ -169,12 +170,21 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         python = case.facts.analysis.known.python
         unless = "" if _has_lock(python) else ", unless it is free-threaded"
         return f" {count} of the program are timed at once, and only one of them runs Python at a time{unless}."
+    entry = case.typical_host
+    if not entry or not case.off_cpu or entry.what != case.off_cpu:
+        return ""
+    hardly_ran = "Its thread hardly ran meanwhile"
+    if not _is_all_outside(case, entry):  # it ran for the rest
+        hardly_ran = f"For {numbers.time('off_cpu', entry.ns)} of that its thread hardly ran"
     if case.off_cpu == OTHER_THREAD:
         holds = "" if case.in_one_piece else ": one may hold Python's interpreter"
-        return f" Its thread hardly ran meanwhile, and others of the process did{holds}."
-    if case.off_cpu == NO_THREAD:
-        return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
-    return ""
+        return f" {hardly_ran}, and others of the process did{holds}."
+    return f" {hardly_ran}, nor did others of the process: it waited outside of CUDA."
+
+
+def _is_all_outside(case: Case, entry: Entry) -> bool:
+    """Whether an entry is nearly all of the typical interval's time outside CUDA: then that goes by its name."""
+    return entry.ns >= NEARLY_ALL * case.ns("host")
 
 
 def _has_lock(python: str) -> bool:
@@ -549,13 +559,13 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         begin = _BEGIN.get(case.label.kind, "its begin")
         first = _WORK.get(case.stretches[0].then.cause, "work")
         after = numbers.time("launched_after", wait.launched_ns)
-        return f"{idler} sat idle: its first {first} was launched {after} after {begin}{_in_what(case)}."
+        return f"{idler} sat idle: its first {first} was launched {after} after {begin}{_in_what(case, numbers)}."
     outside_ns = case.ns("host")
-    outside = f"the CPU was outside CUDA for {numbers.time('typical_outside_cuda', outside_ns)}{_in_what(case)}"
+    outside = f"the CPU was outside CUDA for {numbers.time('typical_outside_cuda', outside_ns)}{_in_what(case, numbers)}"
     if not case.on_host:
         return f"{was_idle}: {outside}."
     if 2 * outside_ns < idle_ns:
-        return f"{had_nothing}{_in_what(case)}."
+        return f"{had_nothing}{_in_what(case, numbers)}."
     beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
     return f"{had_nothing}; {outside}{beside}."
 
@@ -574,13 +584,17 @@ def _waits(case: Case, numbers: Numbers) -> str:
     return f"{text}, and launches nothing meanwhile."
 
 
-def _in_what(case: Case) -> str:
-    """What the CPU was in while it was outside CUDA, where the recording has one name for most of
-    it."""
-    entries = case.group.of_cause("host")
-    if entries and entries[0].what and 2 * entries[0].ns >= case.group.ns("host"):
-        return f" ({safe_text(entries[0].what)})"
-    return ""
+def _in_what(case: Case, numbers: Numbers) -> str:
+    """What the CPU was in while it was outside CUDA, where the recording has one name for most of it: with its time where
+    it is not nearly all: " (2.50 s of it garbage collection)"."""
+    entry = case.typical_host
+    if not entry:
+        return ""
+    if _is_all_outside(case, entry):
+        return f" ({safe_text(entry.what)})"
+    if entry.what == case.off_cpu:  # `of_threads` tells of it
+        return ""
+    return f" ({numbers.time('outside_in', entry.ns)} of it {safe_text(entry.what)})"
 
 
 def _in_calls(case: Case, numbers: Numbers) -> str:
@@ -1415,8 +1429,10 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
         return " and ".join(" ".join(filter(None, (e.memory, e.direction))) for e in copies[:2])
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
-    takes_half = 2 * largest.ns >= sum(entry.ns for entry in entries)
-    return largest.what if takes_half else ""
+    all_ns = sum(entry.ns for entry in entries)
+    if not largest.what or 2 * largest.ns < all_ns:
+        return ""
+    return largest.what if largest.ns >= NEARLY_ALL * all_ns else f"mostly {largest.what}"
 
 
 def first_calls(label: Label) -> str:

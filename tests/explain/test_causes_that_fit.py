@@ -944,6 +944,30 @@ def test_a_thread_that_did_not_run(name, count, sentence, code):
     assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
 
 
+@pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
+def test_a_thread_that_ran_for_a_part_of_it(ran_us, part):
+    """o15: a first batch is waited for in 12.0 of 21.0 s outside CUDA."""
+    waits = piece("host", 6_000, NO_THREAD)
+    told = said(repeat(8, "x", waits, ("api_launch", 5), ("kernel", 3), ("host", ran_us)))
+    assert ("For 6.00 ms of that its thread hardly ran, nor" in told.sentence) == part
+    assert ("hardly ran meanwhile" in told.sentence) != part
+    assert ("(waiting outside CUDA)" in told.sentence) != part
+
+
+@pytest.mark.parametrize(
+    ("other_us", "says"),
+    [
+        (10, "10.0 ms (collection)"),
+        (4_000, "14.0 ms (10.0 ms of it collection)"),
+        (11_000, "21.0 ms."),
+    ],
+)
+def test_a_name_beside_a_time_is_of_all_of_it(other_us, says):
+    """o05: garbage collection is 2.50 of 4.42 s outside CUDA."""
+    drawn = [piece("host", 10_000, "collection"), ("kernel", 3), ("host", other_us), ("kernel", 3)]
+    assert f"outside CUDA for {says}" in said(repeat(8, "x", *drawn)).sentence
+
+
 @pytest.mark.parametrize(
     ("works", "says", "fix"),
     [
