@@ -944,6 +944,14 @@ def test_a_thread_that_did_not_run(name, count, sentence, code):
     assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
 
 
+def test_garbage_is_not_collected_in_the_loop():
+    """o05: the program calls gc.collect() itself, at the end of each step: between the steps is where it is."""
+    collects = piece("host", 9_000, "garbage collection")
+    told = said(repeat(8, "x", collects, ("api_launch", 5), ("kernel", 3)))
+    (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
+    assert "take gc.collect() out of it" in fix.sentence and "before the loop" in fix.code
+
+
 @pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
 def test_a_thread_that_ran_for_a_part_of_it(ran_us, part):
     """o15: a first batch is waited for in 12.0 of 21.0 s outside CUDA."""
