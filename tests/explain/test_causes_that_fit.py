@@ -952,6 +952,16 @@ def test_garbage_is_not_collected_in_the_loop():
     assert "take gc.collect() out of it" in fix.sentence and "before the loop" in fix.code
 
 
+def test_kinds_without_a_row_are_counted():
+    """o10: 3 kinds of 1,586 timings have a row, and 115 timings are of another one."""
+    kinds = [
+        repeat(count, "x", *[("kernel", 400), ("host", 1)] * number)
+        for count, number in ((40, 1), (40, 5), (2, 2))
+    ]
+    (row,) = said(*kinds).labels
+    assert len(row.groups) == 2 and row.words == "3 kinds of timings"
+
+
 @pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
 def test_a_thread_that_ran_for_a_part_of_it(ran_us, part):
     """o15: a first batch is waited for in 12.0 of 21.0 s outside CUDA."""
