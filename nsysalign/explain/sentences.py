@@ -1261,7 +1261,7 @@ def _main_kernel(group: Group) -> str:
     """The kernel that runs longest of what a group issued, in few letters; '' where that is no kernel."""
     kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
     main = group.work.main
-    return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+    return few_letters(main) if main in kernels else ""
 
 
 def _kernel_of_all(group: Group) -> str:
@@ -1273,7 +1273,13 @@ def _largest_kernel(group: Group) -> str:
     """The kernel of most blocks of what a group issued, in few letters; '' for none."""
     kernels = group.work.of_kind("kernel")
     largest = max(kernels, key=lambda kernel: kernel.blocks, default=None)
-    return middle(kernel_name(largest.name), _KIND_LETTERS) if largest else ""
+    return few_letters(largest.name) if largest else ""
+
+
+def few_letters(kernel: str) -> str:
+    """A kernel's name in few letters, without brackets where shortening left one of them alone."""
+    name = middle(kernel_name(kernel), _KIND_LETTERS)
+    return name if name.count("(") == name.count(")") else name.replace("(", "").replace(")", "")
 
 
 def _work(group: Group) -> str:

@@ -11,6 +11,7 @@ import pytest
 from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
+from nsysalign.explain.sentences import few_letters
 from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
 
 from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
@@ -960,6 +961,10 @@ def test_kinds_without_a_row_are_counted():
     ]
     (row,) = said(*kinds).labels
     assert len(row.groups) == 2 and row.words == "3 kinds of timings"
+
+
+def test_no_bracket_is_left_alone_in_a_shortened_name():
+    assert few_letters("vectorized_elementwise_kernel (BinaryFunctor)") == "vectorized_e…aryFunctor"
 
 
 @pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
