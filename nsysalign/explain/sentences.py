@@ -1373,6 +1373,8 @@ def _parts_of(sums: Sums) -> dict[str, int]:
         if _mostly_earlier(sums):
             return {_EARLIER_WORK: sums.earlier}
         return {_GPU_WORK: sums.worked}
+    launching_ns = sums.launches + sums.latency
+    by_latency = sums.latency >= _NAMED * launching_ns  # which a row has under "rest"
     parts = {
         _KERNELS: sums.gpu,
         "NCCL's kernels": sums.collectives,
@@ -1381,7 +1383,7 @@ def _parts_of(sums: Sums) -> dict[str, int]:
         "CPU outside CUDA": sums.cpu,
         "other CUDA calls": sums.calls,
         "profiler": sums.profiler,
-        "launching": sums.launches + sums.latency,
+        "launching and latency" if by_latency else "launching": launching_ns,
         "synchronising": sums.sync,
         "waiting": sums.waiting,
         "event and launch latency": sums.floor,

@@ -967,6 +967,16 @@ def test_no_bracket_is_left_alone_in_a_shortened_name():
     assert few_letters("vectorized_elementwise_kernel (BinaryFunctor)") == "vectorized_e…aryFunctor"
 
 
+@pytest.mark.parametrize(
+    ("latency_us", "says"), [(400, "launching and latency 81 %"), (4, "launching 71 %")]
+)
+def test_latency_is_named_beside_launching(latency_us, says):
+    """o12: launching takes 36 % of a timing, the latency of what is launched another 16 %."""
+    late = ("api_launch", 500), ("launch_latency", latency_us), ("host", 100), ("kernel", 100)
+    told = said(repeat(20, "x", *late), repeat(20, "x", ("kernel", 5_000)))
+    assert says in told.sentence
+
+
 @pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
 def test_a_thread_that_ran_for_a_part_of_it(ran_us, part):
     """o15: a first batch is waited for in 12.0 of 21.0 s outside CUDA."""
