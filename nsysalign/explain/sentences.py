@@ -219,13 +219,8 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
         return f"{text} take {together}, the longest {longest}."
     operations = numbers.count("operations", case.operations, "operation")
     if case.launched_by_others >= MANY_LAUNCHES:
-        launched = numbers.count("launched_by_others", case.launched_by_others)
         when = in_one if of_groups else " Meanwhile"
-        launches_more = case.launched_by_others > case.operations  # other work than what is timed
-        of_its = "operations" if launches_more else f"of its {operations}"
-        # the only thread that the program times is not autograd's
-        as_autograd = ", as autograd does in loss.backward()" if case.by_untimed else ""
-        return f"{when} another thread launched {launched} {of_its}{as_autograd}."
+        return f"{when} {_of_other_threads(case, operations, numbers)}."
     if case.operations >= VERY_MANY and 2 * host_ns >= case.idle_ns:
         each_takes = numbers.time("outside_per_operation", host_ns / case.operations)
         if of_groups:
@@ -234,6 +229,30 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
             )
         return f" The CPU spends {each_takes} outside CUDA for each of its {operations}."
     return ""
+
+
+def _of_other_threads(case: Case, operations: str, numbers: Numbers) -> str:
+    """A clause on what other threads launch while this one is outside CUDA: "another thread launched 300 of its 310
+    operations, as autograd does in loss.backward()", "8 other threads launched all of its 47,600 operations".
+
+    operations: how many operations the typical interval has, in words
+    """
+    threads = case.threads_that_launch
+    who = "another thread"
+    if threads > 1:
+        who = numbers.count("threads_that_launch", threads, "other thread")
+    launches = case.launched_by_others
+    # the only thread that the program times is not autograd's
+    as_autograd = (
+        ", as autograd does in loss.backward()" if case.by_untimed and threads == 1 else ""
+    )
+    if launches <= case.operations:
+        launched = numbers.count("launched_by_others", launches)
+        return f"{who} launched {launched} of its {operations}{as_autograd}"
+    if not case.ns("api_launch"):  # nobody else did; some calls give the GPU nothing
+        return f"{who} launched all of its {operations}{as_autograd}"
+    # other work than what is timed
+    return f"{who} launched {numbers.count('launched_by_others', launches)} times{as_autograd}"
 
 
 def of_first_inside(case: Case, numbers: Numbers) -> str:
@@ -591,7 +610,8 @@ def _in_what(case: Case, numbers: Numbers) -> str:
     if not entry:
         return ""
     if _is_all_outside(case, entry):
-        return f" ({safe_text(entry.what)})"
+        several = entry.what == OTHER_THREAD and case.threads_that_launch > 1
+        return " (other threads of the process)" if several else f" ({safe_text(entry.what)})"
     if entry.what == case.off_cpu:  # `of_threads` tells of it
         return ""
     return f" ({numbers.time('outside_in', entry.ns)} of it {safe_text(entry.what)})"

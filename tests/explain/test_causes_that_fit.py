@@ -977,6 +977,27 @@ def test_latency_is_named_beside_launching(latency_us, says):
     assert says in told.sentence
 
 
+@pytest.mark.parametrize(
+    ("count", "launches_us", "says"),
+    [
+        (1, 0, "another thread launched 60 of its 61 operations, as autograd"),
+        (2, 0, "2 other threads launched 60 of its 61 operations."),
+        (4, 0, "4 other threads launched all of its 61 operations."),
+        (4, 5, "4 other threads launched 119 times."),
+    ],
+)
+def test_how_many_threads_launch_and_no_more_than_there_is(count, launches_us, says):
+    """o09: 8 threads launch 47,600 operations by 49,808 calls, some of which give the GPU nothing."""
+    calls = ("host", 18_000), ("api_launch", launches_us), ("kernel", 3)
+    drawn = analysis(repeat(8, "x", *calls, kind="host", issued=500, operations=61))
+    drawn = launched_by(drawn, 2, *range(200, 18_200, 300 if count < 4 else 150))
+    (record,) = drawn.of_runs
+    tids = np.where(record.tid > 1, 2 + np.arange(len(record.tid)) % count, 1)
+    drawn = replace(drawn, of_runs=(record._replace(tid=tids),))
+    told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 61)])))
+    assert says in told.sentence
+
+
 @pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
 def test_a_thread_that_ran_for_a_part_of_it(ran_us, part):
     """o15: a first batch is waited for in 12.0 of 21.0 s outside CUDA."""
