@@ -238,9 +238,9 @@ def _of_other_threads(case: Case, operations: str, numbers: Numbers) -> str:
     operations: how many operations the typical interval has, in words
     """
     threads = case.threads_that_launch
-    who = "another thread"
+    threads_text = "another thread"
     if threads > 1:
-        who = numbers.count("threads_that_launch", threads, "other thread")
+        threads_text = numbers.count("threads_that_launch", threads, "other thread")
     launches = case.launched_by_others
     # the only thread that the program times is not autograd's
     as_autograd = (
@@ -248,11 +248,11 @@ def _of_other_threads(case: Case, operations: str, numbers: Numbers) -> str:
     )
     if launches <= case.operations:
         launched = numbers.count("launched_by_others", launches)
-        return f"{who} launched {launched} of its {operations}{as_autograd}"
+        return f"{threads_text} launched {launched} of its {operations}{as_autograd}"
     if not case.ns("api_launch"):  # nobody else did; some calls give the GPU nothing
-        return f"{who} launched all of its {operations}{as_autograd}"
+        return f"{threads_text} launched all of its {operations}{as_autograd}"
     # other work than what is timed
-    return f"{who} launched {numbers.count('launched_by_others', launches)} times{as_autograd}"
+    return f"{threads_text} launched {numbers.count('launched_by_others', launches)} times{as_autograd}"
 
 
 def of_first_inside(case: Case, numbers: Numbers) -> str:
@@ -610,8 +610,8 @@ def _in_what(case: Case, numbers: Numbers) -> str:
     if not entry:
         return ""
     if _is_all_outside(case, entry):
-        several = entry.what == OTHER_THREAD and case.threads_that_launch > 1
-        return " (other threads of the process)" if several else f" ({safe_text(entry.what)})"
+        is_of_many = entry.what == OTHER_THREAD and case.threads_that_launch > 1
+        return " (other threads of the process)" if is_of_many else f" ({safe_text(entry.what)})"
     if entry.what == case.off_cpu:  # `of_threads` tells of it
         return ""
     return f" ({numbers.time('outside_in', entry.ns)} of it {safe_text(entry.what)})"
