@@ -237,17 +237,17 @@ class Evidence:
             s.ns for s in self.segments[number] if s.cause == "memcpy" and "staging" in s.detail
         )
 
-    def outside(self, number: int) -> tuple[list[int], int] | None:
+    def outside(self, number: int) -> tuple[list[int], int, int] | None:
         """Of one interval: the lengths of the pieces in which its thread was outside CUDA, cut where another
-        thread gave work to the GPU, whatever ranges begin and end in them; and how many cuts.  None where
-        only an export could say that."""
-        row, at, cuts = self.rows[number], [], 0
+        thread gave work to the GPU, whatever ranges begin and end in them; how many cuts, and of how many
+        threads.  None where only an export could say that."""
+        row, at, cuts, tids = self.rows[number], [], 0, set()
         if row["kind"] == "host":
             if self.work is None:
                 return None
             calls = self.work.processes[int(row["pid"])].calls
             at = [
-                c.start
+                (c.start, c.tid)
                 for c in calls
                 if not c.depth and c.tid != row["tid"] and GIVES.match(c.name)
             ]
@@ -256,10 +256,11 @@ class Evidence:
             if is_outside:
                 parts = [*together]
                 begin, end = parts[0].start_ns, parts[-1].end_ns
-                inside = [t for t in at if begin <= t < end]
+                inside = [t for t, _ in at if begin <= t < end]
+                tids |= {tid for t, tid in at if begin <= t < end}
                 cuts += len(inside)
                 pieces += [b - a for a, b in pairwise([begin, *inside, end])]
-        return pieces, cuts
+        return pieces, cuts, len(tids)
 
     def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
         """Idle stretches, each with the work that was done since the one before that held a
@@ -509,6 +510,7 @@ class Evidence:
         }  # fmt: skip
         collective = sum(s.ns for s in self.segments[number] if s.cause == "kernel" and "nccl" in s.detail.lower())  # fmt: skip
         parts["kernels"] = parts["a_CUDA_graph"] = (self.gpu(number) - 1.1 * collective, self.gpu(number))  # fmt: skip
+        parts["launching_and_latency"] = parts["launching"]
         parts["NCCL's_kernels"] = (0.9 * collective, self.gpu(number))
         row = self.rows[number]
         parts |= {
@@ -1049,15 +1051,27 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "handed_over":
         lengths = [s.end_ns - s.start_ns for s in e.segments[n] if s.cause == "host"]
         return sum(5_000_000 <= ns <= 5_500_000 for ns in lengths)
-    if key in ("long_pieces", "long_pieces_ns", "longest_piece_ns", "launched_by_others"):
+    if key in ("outside_in_ns", "off_cpu_ns"):
+        ns_of_name: Counter[str] = Counter()
+        for s in e.segments[n]:
+            if s.cause == "host":
+                ns_of_name[s.detail] += s.ns
+        return set(ns_of_name.values())
+    if key in (
+        "long_pieces",
+        "long_pieces_ns",
+        "longest_piece_ns",
+        "launched_by_others",
+        "threads_that_launch",
+    ):
         outside = e.outside(n)
         if outside is None:
             return NOT_GIVEN
-        pieces, cuts = outside
+        pieces, cuts, threads = outside
         long = [ns for ns in pieces if ns >= 1_000_000]
         return {
             "long_pieces": len(long), "long_pieces_ns": sum(long), "longest_piece_ns": max(pieces),
-            "launched_by_others": cuts,
+            "launched_by_others": cuts, "threads_that_launch": threads,
         }[key]  # fmt: skip
     if key in ("blocked_timings", "blocked_ns"):
         took = {g: e.rows[int(e.typical[g])]["elapsed_ns"] for g in e.lengths[f.label]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -236,10 +236,12 @@ class _Outside(NamedTuple):
 
     pieces_ns: how long each piece of this time is
     launches:  how many launches of other threads lie between these pieces
+    threads:   how many threads these are of
     """
 
     pieces_ns: list[int]
     launches: int
+    threads: int
 
 
 class _Preparing(NamedTuple):
@@ -408,8 +410,8 @@ class Case:
         autograd's             [launch) [launch) [launch)              pieces: up to, between and after these launches
         """
         pieces_ns: list[int] = []
-        launches = 0
-        launched_at_ns = self._launches_of_others()
+        launches, threads = 0, set[int]()
+        launched_at_ns, tid = self._launches_of_others()
         first = self.first_inside  # what is set up in these is told as their own
         cuts_ns = np.unique(np.concatenate([launched_at_ns, first["start_ns"], first["end_ns"]]))
         end_ns = int(self.facts.column("start_ns")[self.group.typical])
@@ -422,8 +424,10 @@ class Case:
             for low_ns, high_ns in pairwise([begin_ns, *inside.tolist(), end_ns]):
                 if not self._is_in_first_call(low_ns):
                     pieces_ns.append(high_ns - low_ns)
-                    launches += int(np.diff(np.searchsorted(launched_at_ns, (low_ns, high_ns)))[0])
-        return _Outside(pieces_ns, launches)
+                    first_one, end = np.searchsorted(launched_at_ns, (low_ns, high_ns)).tolist()
+                    launches += end - first_one
+                    threads.update(tid[first_one:end].tolist())
+        return _Outside(pieces_ns, launches, len(threads))
 
     def _is_in_first_call(self, at_ns: int) -> bool:
         rows = self.first_inside
@@ -431,14 +435,15 @@ class Case:
             return False
         return bool(((rows["start_ns"] <= at_ns) & (at_ns < rows["end_ns"])).any())
 
-    def _launches_of_others(self) -> np.ndarray:
-        """Return when (ns, rising) other threads of its process gave work to the GPU.  Of an event pair, whose idle time is
+    def _launches_of_others(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return when (ns, rising) other threads of its process gave work to the GPU, and which.  Of an event pair, whose idle time is
         about whichever thread launches next, this is not asked."""
         pid, tid = (self.facts.column(name)[self.group.typical] for name in ("pid", "tid"))
         for record in self.facts.analysis.of_runs_by(LaunchesOfThreads) if self.on_host else []:
             if record.pid == pid:
-                return record.start_ns[record.tid != tid]
-        return np.empty(0, np.int64)
+                is_other = record.tid != tid
+                return record.start_ns[is_other], record.tid[is_other]
+        return np.empty(0, np.int64), np.empty(0, np.int32)
 
     @property
     def by_untimed(self) -> bool:
@@ -450,8 +455,14 @@ class Case:
 
     @property
     def launched_by_others(self) -> int:
-        """How many operations other threads launched while the typical interval's thread was outside CUDA."""
+        """How often other threads launched while the typical interval's thread was outside CUDA: calls, of which some give
+        the GPU no operation, as those of no bytes."""
         return self._outside.launches
+
+    @property
+    def threads_that_launch(self) -> int:
+        """How many other threads did."""
+        return self._outside.threads
 
     @property
     def longest_piece_ns(self) -> int:
@@ -638,6 +649,17 @@ class Case:
             return 1
         rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
         return int(rows.groupby("pid")["tid"].nunique().max())
+
+    @cached_property
+    def typical_host(self) -> Entry | None:
+        """What the group's threads were in for most of the time that they were outside CUDA, and for how long that of its
+        typical interval was; None where nothing that is named takes half, of the group or of that interval."""
+        longest = next(iter(self.group.of_cause("host")), None)
+        if longest is None or not longest.what or 2 * longest.ns < self.group.ns("host"):
+            return None
+        rows = self.facts.details(np.array([self.group.typical]), "host")
+        typical_ns = int(rows.loc[rows["detail"].astype(str) == longest.what, "ns"].sum())
+        return replace(longest, ns=typical_ns) if 2 * typical_ns >= self.ns("host") else None
 
     @property
     def off_cpu(self) -> str:

@@ -396,7 +396,8 @@ def _of_several_kinds(
     }
     title = sentences.of_several_groups(case.label, case, shown, sums_of_group, numbers)
     if case.word == GPU:  # that all is GPU work does not say why one kind takes longer
-        return _Told(title, "several-kinds", MIXED, f"{len(shown)} kinds of timings")
+        hidden = [group for group in case.label.steady if group not in shown]
+        return _Told(title, "several-kinds", MIXED, f"{len(shown) + len(hidden)} kinds of timings")
     rule = rule_of(case, cause)
     # how often one group waits is not said of the others, unless they wait about as often
     if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):

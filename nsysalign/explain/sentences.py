@@ -25,6 +25,7 @@ from nsysalign.explain.case import (
     FEWEST_REPEATED,
     ITEM_BYTES,
     MANY_TIMES,
+    NEARLY_ALL,
     VERY_MANY,
     Case,
     Numbers,
@@ -70,7 +71,7 @@ from nsysalign.explain.verdict import (
     works_beside,
 )
 from nsysalign.label import ALIKE, FIRST, MEMORY, Entry, Group, Label
-from nsysalign.model import NO_THREAD, OTHER_THREAD
+from nsysalign.model import OTHER_THREAD
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
@@ -172,12 +173,21 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         python = case.facts.analysis.known.python
         unless = "" if _has_lock(python) else ", unless it is free-threaded"
         return f" {count} of the program are timed at once, and only one of them runs Python at a time{unless}."
+    entry = case.typical_host
+    if not entry or not case.off_cpu or entry.what != case.off_cpu:
+        return ""
+    hardly_ran = "Its thread hardly ran meanwhile"
+    if not _is_all_outside(case, entry):  # it ran for the rest
+        hardly_ran = f"For {numbers.time('off_cpu', entry.ns)} of that its thread hardly ran"
     if case.off_cpu == OTHER_THREAD:
         holds = "" if case.in_one_piece else ": one may hold Python's interpreter"
-        return f" Its thread hardly ran meanwhile, and others of the process did{holds}."
-    if case.off_cpu == NO_THREAD:
-        return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
-    return ""
+        return f" {hardly_ran}, and others of the process did{holds}."
+    return f" {hardly_ran}, nor did others of the process: it waited outside of CUDA."
+
+
+def _is_all_outside(case: Case, entry: Entry) -> bool:
+    """Whether an entry is nearly all of the typical interval's time outside CUDA: then that goes by its name."""
+    return entry.ns >= NEARLY_ALL * case.ns("host")
 
 
 def _has_lock(python: str) -> bool:
@@ -214,13 +224,8 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
         return f"{text} take {together}, the longest {longest}."
     operations = numbers.count("operations", case.operations, "operation")
     if case.launched_by_others >= MANY_LAUNCHES:
-        launched = numbers.count("launched_by_others", case.launched_by_others)
         when = in_one if of_groups else " Meanwhile"
-        launches_more = case.launched_by_others > case.operations  # other work than what is timed
-        of_its = "operations" if launches_more else f"of its {operations}"
-        # the only thread that the program times is not autograd's
-        as_autograd = ", as autograd does in loss.backward()" if case.by_untimed else ""
-        return f"{when} another thread launched {launched} {of_its}{as_autograd}."
+        return f"{when} {_of_other_threads(case, operations, numbers)}."
     if case.operations >= VERY_MANY and 2 * host_ns >= case.idle_ns:
         each_takes = numbers.time("outside_per_operation", host_ns / case.operations)
         if of_groups:
@@ -229,6 +234,30 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
             )
         return f" The CPU spends {each_takes} outside CUDA for each of its {operations}."
     return ""
+
+
+def _of_other_threads(case: Case, operations: str, numbers: Numbers) -> str:
+    """A clause on what other threads launch while this one is outside CUDA: "another thread launched 300 of its 310
+    operations, as autograd does in loss.backward()", "8 other threads launched all of its 47,600 operations".
+
+    operations: how many operations the typical interval has, in words
+    """
+    threads = case.threads_that_launch
+    threads_text = "another thread"
+    if threads > 1:
+        threads_text = numbers.count("threads_that_launch", threads, "other thread")
+    launches = case.launched_by_others
+    # the only thread that the program times is not autograd's
+    as_autograd = (
+        ", as autograd does in loss.backward()" if case.by_untimed and threads == 1 else ""
+    )
+    if launches <= case.operations:
+        launched = numbers.count("launched_by_others", launches)
+        return f"{threads_text} launched {launched} of its {operations}{as_autograd}"
+    if not case.ns("api_launch"):  # nobody else did; some calls give the GPU nothing
+        return f"{threads_text} launched all of its {operations}{as_autograd}"
+    # other work than what is timed
+    return f"{threads_text} launched {numbers.count('launched_by_others', launches)} times{as_autograd}"
 
 
 def of_first_inside(case: Case, numbers: Numbers) -> str:
@@ -555,13 +584,13 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         begin = _BEGIN.get(case.label.kind, "its begin")
         first = _WORK.get(case.stretches[0].then.cause, "work")
         after = numbers.time("launched_after", wait.launched_ns)
-        return f"{idler} sat idle: its first {first} was launched {after} after {begin}{_in_what(case)}."
+        return f"{idler} sat idle: its first {first} was launched {after} after {begin}{_in_what(case, numbers)}."
     outside_ns = case.ns("host")
-    outside = f"the CPU was outside CUDA for {numbers.time('typical_outside_cuda', outside_ns)}{_in_what(case)}"
+    outside = f"the CPU was outside CUDA for {numbers.time('typical_outside_cuda', outside_ns)}{_in_what(case, numbers)}"
     if not case.on_host:
         return f"{was_idle}: {outside}."
     if 2 * outside_ns < idle_ns:
-        return f"{had_nothing}{_in_what(case)}."
+        return f"{had_nothing}{_in_what(case, numbers)}."
     beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
     return f"{had_nothing}; {outside}{beside}."
 
@@ -580,13 +609,18 @@ def _waits(case: Case, numbers: Numbers) -> str:
     return f"{text}, and launches nothing meanwhile."
 
 
-def _in_what(case: Case) -> str:
-    """What the CPU was in while it was outside CUDA, where the recording has one name for most of
-    it."""
-    entries = case.group.of_cause("host")
-    if entries and entries[0].what and 2 * entries[0].ns >= case.group.ns("host"):
-        return f" ({safe_text(entries[0].what)})"
-    return ""
+def _in_what(case: Case, numbers: Numbers) -> str:
+    """What the CPU was in while it was outside CUDA, where the recording has one name for most of it: with its time where
+    it is not nearly all: " (2.50 s of it garbage collection)"."""
+    entry = case.typical_host
+    if not entry:
+        return ""
+    if _is_all_outside(case, entry):
+        is_of_many = entry.what == OTHER_THREAD and case.threads_that_launch > 1
+        return " (other threads of the process)" if is_of_many else f" ({safe_text(entry.what)})"
+    if entry.what == case.off_cpu:  # `of_threads` tells of it
+        return ""
+    return f" ({numbers.time('outside_in', entry.ns)} of it {safe_text(entry.what)})"
 
 
 def _in_calls(case: Case, numbers: Numbers) -> str:
@@ -1272,7 +1306,7 @@ def _main_kernel(group: Group) -> str:
     """The kernel that runs longest of what a group issued, in few letters; '' where that is no kernel."""
     kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
     main = group.work.main
-    return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+    return few_letters(main) if main in kernels else ""
 
 
 def _kernel_of_all(group: Group) -> str:
@@ -1284,7 +1318,13 @@ def _largest_kernel(group: Group) -> str:
     """The kernel of most blocks of what a group issued, in few letters; '' for none."""
     kernels = group.work.of_kind("kernel")
     largest = max(kernels, key=lambda kernel: kernel.blocks, default=None)
-    return middle(kernel_name(largest.name), _KIND_LETTERS) if largest else ""
+    return few_letters(largest.name) if largest else ""
+
+
+def few_letters(kernel: str) -> str:
+    """A kernel's name in few letters, without brackets where shortening left one of them alone."""
+    name = middle(kernel_name(kernel), _KIND_LETTERS)
+    return name if name.count("(") == name.count(")") else name.replace("(", "").replace(")", "")
 
 
 def _work(group: Group) -> str:
@@ -1378,6 +1418,8 @@ def _parts_of(sums: Sums) -> dict[str, int]:
         if _mostly_earlier(sums):
             return {_EARLIER_WORK: sums.earlier}
         return {_GPU_WORK: sums.worked}
+    launching_ns = sums.launches + sums.latency
+    by_latency = sums.latency >= _NAMED * launching_ns  # which a row has under "rest"
     parts = {
         _KERNELS: sums.gpu,
         "NCCL's kernels": sums.collectives,
@@ -1386,7 +1428,7 @@ def _parts_of(sums: Sums) -> dict[str, int]:
         "CPU outside CUDA": sums.cpu,
         "other CUDA calls": sums.calls,
         "profiler": sums.profiler,
-        "launching": sums.launches + sums.latency,
+        "launching and latency" if by_latency else "launching": launching_ns,
         "synchronising": sums.sync,
         "waiting": sums.waiting,
         "event and launch latency": sums.floor,
@@ -1440,8 +1482,10 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
         return " and ".join(" ".join(filter(None, (e.memory, e.direction))) for e in copies[:2])
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
-    takes_half = 2 * largest.ns >= sum(entry.ns for entry in entries)
-    return largest.what if takes_half else ""
+    all_ns = sum(entry.ns for entry in entries)
+    if not largest.what or 2 * largest.ns < all_ns:
+        return ""
+    return largest.what if largest.ns >= NEARLY_ALL * all_ns else f"mostly {largest.what}"
 
 
 def first_calls(label: Label) -> str:

@@ -11,6 +11,7 @@ import pytest
 from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
+from nsysalign.explain.sentences import few_letters
 from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
 
 from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
@@ -954,6 +955,83 @@ def test_a_thread_that_did_not_run(name, count, sentence, code):
     (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
     assert sentence in told.sentence and ("hardly ran" in told.sentence) == bool(sentence)
     assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
+
+
+def test_garbage_is_not_collected_in_the_loop():
+    """o05: the program calls gc.collect() itself, at the end of each step: between the steps is where it is."""
+    collects = piece("host", 9_000, "garbage collection")
+    told = said(repeat(8, "x", collects, ("api_launch", 5), ("kernel", 3)))
+    (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
+    assert "take gc.collect() out of it" in fix.sentence and "before the loop" in fix.code
+
+
+def test_kinds_without_a_row_are_counted():
+    """o10: 3 kinds of 1,586 timings have a row, and 115 timings are of another one."""
+    kinds = [
+        repeat(count, "x", *[("kernel", 400), ("host", 1)] * number)
+        for count, number in ((40, 1), (40, 5), (2, 2))
+    ]
+    (row,) = said(*kinds).labels
+    assert len(row.groups) == 2 and row.words == "3 kinds of timings"
+
+
+def test_no_bracket_is_left_alone_in_a_shortened_name():
+    assert few_letters("vectorized_elementwise_kernel (BinaryFunctor)") == "vectorized_e…aryFunctor"
+
+
+@pytest.mark.parametrize(
+    ("latency_us", "says"), [(400, "launching and latency 81 %"), (4, "launching 71 %")]
+)
+def test_latency_is_named_beside_launching(latency_us, says):
+    """o12: launching takes 36 % of a timing, the latency of what is launched another 16 %."""
+    late = ("api_launch", 500), ("launch_latency", latency_us), ("host", 100), ("kernel", 100)
+    told = said(repeat(20, "x", *late), repeat(20, "x", ("kernel", 5_000)))
+    assert says in told.sentence
+
+
+@pytest.mark.parametrize(
+    ("count", "launches_us", "says"),
+    [
+        (1, 0, "another thread launched 60 of its 61 operations, as autograd"),
+        (2, 0, "2 other threads launched 60 of its 61 operations."),
+        (4, 0, "4 other threads launched all of its 61 operations."),
+        (4, 5, "4 other threads launched 119 times."),
+    ],
+)
+def test_how_many_threads_launch_and_no_more_than_there_is(count, launches_us, says):
+    """o09: 8 threads launch 47,600 operations by 49,808 calls, some of which give the GPU nothing."""
+    calls = ("host", 18_000), ("api_launch", launches_us), ("kernel", 3)
+    drawn = analysis(repeat(8, "x", *calls, kind="host", issued=500, operations=61))
+    drawn = launched_by(drawn, 2, *range(200, 18_200, 300 if count < 4 else 150))
+    (record,) = drawn.of_runs
+    tids = np.where(record.tid > 1, 2 + np.arange(len(record.tid)) % count, 1)
+    drawn = replace(drawn, of_runs=(record._replace(tid=tids),))
+    told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 61)])))
+    assert says in told.sentence
+
+
+@pytest.mark.parametrize(("ran_us", "part"), [(300, False), (4_000, True)])
+def test_a_thread_that_ran_for_a_part_of_it(ran_us, part):
+    """o15: a first batch is waited for in 12.0 of 21.0 s outside CUDA."""
+    waits = piece("host", 6_000, NO_THREAD)
+    told = said(repeat(8, "x", waits, ("api_launch", 5), ("kernel", 3), ("host", ran_us)))
+    assert ("For 6.00 ms of that its thread hardly ran, nor" in told.sentence) == part
+    assert ("hardly ran meanwhile" in told.sentence) != part
+    assert ("(waiting outside CUDA)" in told.sentence) != part
+
+
+@pytest.mark.parametrize(
+    ("other_us", "says"),
+    [
+        (10, "10.0 ms (collection)"),
+        (4_000, "14.0 ms (10.0 ms of it collection)"),
+        (11_000, "21.0 ms."),
+    ],
+)
+def test_a_name_beside_a_time_is_of_all_of_it(other_us, says):
+    """o05: garbage collection is 2.50 of 4.42 s outside CUDA."""
+    drawn = [piece("host", 10_000, "collection"), ("kernel", 3), ("host", other_us), ("kernel", 3)]
+    assert f"outside CUDA for {says}" in said(repeat(8, "x", *drawn)).sentence
 
 
 @pytest.mark.parametrize(
