@@ -42,6 +42,7 @@ from nsysalign.explain.preparing import (
     prepared,
     records_graph,
     searches,
+    times_compiled,
     tries_kernels,
 )
 from nsysalign.explain.same_kernel import Elsewhere
@@ -269,8 +270,10 @@ def of_search(case: Case, numbers: Numbers) -> str:
 
 
 def of_compiler(case: Case, numbers: Numbers) -> str:
-    """A sentence on timings in each of which somebody compiles."""
-    count = numbers.count("group_timings", case.group.count, "timing")
+    """A sentence on timings in each of which somebody compiles: of all of its label, where that is so, the first ones, too."""
+    in_all = times_compiled(case.label, case.group) == case.label.count
+    timings = case.label.count if in_all else case.group.count
+    count = numbers.count("group_timings", timings, "timing")
     return f" {case.compiler} compiles in each of its {count}."
 
 

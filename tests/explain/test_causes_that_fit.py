@@ -546,6 +546,29 @@ def test_what_takes_the_time_is_the_verdict(is_xla):
     assert any("pad" in fix.code for fix in told.fixes) == is_xla
 
 
+@pytest.mark.parametrize("tried", [[True, False], [False, False], [True, True]])
+def test_xla_tries_kernels_once_for_a_shape(tried):
+    """jax#9288: a function that is jitted anew in each epoch; CUDA graphs do not say which blocks they run."""
+    more = {"kind": "host", "operations": 200}
+    first = interval("x", XLA_PASS, XLA_PASS, ("graph", 900), kind="host", operations=600)
+    drawn = analysis(first, repeat(5, "x", XLA_PASS, ("graph", 900), **more))
+    trials = [("kernel", TRIAL_OF_XLA, 100)]
+    graphs = [("graph", "CUDA graph", 200)]
+    by_first = np.argsort(drawn.groups["typical"])
+    issued = [graphs + trials * tried[n] for n in np.argsort(by_first)]
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": "wrapped_add",
+        "kind": "kernel",
+    }
+    drawn = replace(
+        issuing(drawn, *issued), kernels=frames.check(pd.DataFrame([row]), frames.KERNELS)
+    )
+    told = answer(diagnose(replace(drawn, known=Known(python="3.12"))))
+    assert "XLA compiles in each of its 6 timings" in told.sentence
+    assert any("jit it once" in fix.sentence for fix in told.fixes) == (tried == [True, False])
+
+
 @pytest.mark.parametrize(
     ("often", "kernel", "again"),
     [(7, "triton_poi_fused_add_0", True), (1, "triton_poi_fused_add_0", False), (7, "add", False)],
