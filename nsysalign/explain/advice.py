@@ -25,7 +25,7 @@ from nsysalign.explain.preparing import (
 )
 from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
-from nsysalign.explain.verdict import LATE_SHARE, NCCL
+from nsysalign.explain.verdict import CAT, LATE_SHARE, NCCL
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
 from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
 from nsysalign.text import duration, kernel_name, percent
@@ -75,8 +75,6 @@ _RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
 _CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
 #: cuDNN's attention.
 _CUDNN_ATTENTION = re.compile(r"\bcudnn_generated_\w*sdpa")
-#: torch.cat's kernel.
-_CAT = re.compile(r"\bCatArrayBatchedCopy")
 #: CuPy's elementwise arithmetic, which cupy.fuse makes one kernel of; not its copies, sums, sorts and indexing.
 _OF_CUPY = re.compile(
     r"^cupy_(add|subtract|multiply|true_divide|divide|floor_divide|remainder|power|negative|absolute|sqrt|square|exp\w*|log\w*|"
@@ -381,7 +379,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "a kind of float32 products": lambda case: bool(_fp32_timings(case)),
     "copies much": lambda case: case.copying_share > 0,
     "adds duplicates": lambda case: bool(ADDS_DUPLICATES.search(largest_kernel(case)[0])),
-    "concatenates": lambda case: bool(_CAT.search(largest_kernel(case)[0])),
+    "concatenates": lambda case: bool(CAT.search(largest_kernel(case)[0])),
     "other streams": lambda case: bool(case.others),
     "many small": _many_small,
     "compiles": _compiles,
