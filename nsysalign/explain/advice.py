@@ -42,6 +42,8 @@ _FEW_READ = 4
 #: Loading code earlier is worth advice from this share of the time on.
 _MUCH_LOADING = 0.2
 _NEARLY_ALL = 0.9
+#: Of several kinds of timings one is worth advice of its own from this share of their time on.
+_MUCH_OF_LABEL = 0.25
 #: The CPU is late, and can be ahead, where it costs at least this share.
 _LATE = 0.1
 #: A launch call and a synchronisation take about so long together, recorded.
@@ -57,6 +59,11 @@ _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
 _PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
 _RUN_EACH = "[f(pad(x, n)) for n in lengths]  # once, before"
 _TF32 = 'torch.set_float32_matmul_precision("high")  # once, before'
+_IN_TURN = (
+    "{in turn} small elementwise kernels, on tensors of different sizes one after the other: where none depends on the one before, "
+    "treat the list of tensors at once"
+)
+_FOREACH = "torch._foreach_lerp_(averages, values, 0.01)  # or _mul_, _add_, ..."
 _KEEP = "torch.cuda.empty_cache()  # not in the loop"
 _PLANS = "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n lengths"
 _SAMPLE = "nsysalign run --sample-python SCRIPT.py"
@@ -69,6 +76,8 @@ _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 _BEFORE_AMPERE = re.compile(r"\b(V100S?|T4G?|P\d+|K\d+\w?|M\d0|GTX|TITAN|Quadro|RTX 20\d0)\b")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
+#: torch's kernels of one elementwise operation on one tensor; so many sorts of them are done to each tensor of a list.
+_ONE_TENSOR, _FEW_SORTS = re.compile(r"\bat::native::\w*elementwise_kernel\w*<"), 4
 #: torch's kernel of one step of `GRUCell` or `LSTMCell`; kernels of cuDNN's recurrent networks; cuFFT's.
 _CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
 _RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
@@ -272,6 +281,29 @@ def _updates_parameters(case: Case) -> bool:
     return _runs(case, _OPTIMIZER) and alike >= _NEARLY_ALL * case.operations and not fused
 
 
+def _tensors_in_turn(group: Group) -> bool:
+    """Most of its time the GPU waits while few elementwise kernels are launched very often, one after the other, on tensors
+    of different sizes: an average or a norm of each parameter of a model.
+
+    mul mul add   mul mul add   mul mul add  ...
+    """
+    kernels = group.work.of_kind("kernel")
+    are_all = sum(kernel.count for kernel in kernels) == group.work.operations >= VERY_MANY
+    is_elementwise = all(_ONE_TENSOR.search(kernel.name) for kernel in kernels)
+    sizes_differ = any(k.blocks > 0 and k.blocks % k.count for k in kernels)
+    is_late = 2 * group.ns("kernel") < group.total_ns
+    return are_all and is_elementwise and len(kernels) <= _FEW_SORTS and sizes_differ and is_late
+
+
+def _kind_in_turn(case: Case) -> Group | None:
+    """The kind of timings that does so: its own, or of those that have a row and take a good part of the label's time the
+    one that takes longest; None for none."""
+    least_ns = _MUCH_OF_LABEL * case.label.steady_ns
+    kinds = [g for g in shown_groups(case.label) if g.total_ns >= least_ns and _tensors_in_turn(g)]
+    longest = max(kinds, key=lambda group: group.total_ns, default=None)
+    return case.group if _tensors_in_turn(case.group) else longest
+
+
 def _elementwise(case: Case) -> bool:
     """Small operations of CuPy's, one after the other."""
     kernels = [k for k in _kernels(case) if _OF_CUPY.match(k.name)]
@@ -392,6 +424,8 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
         sum(n for n, _ in _cells(case)) >= MANY_OPERATIONS and case.small and not case.graphs
     ),
     "optimizer": _updates_parameters,
+    "tensors in turn": lambda case: _tensors_in_turn(case.group),
+    "a kind of tensors in turn": lambda case: _kind_in_turn(case) is not None,
     "loop inside": lambda case: (
         case.operations >= VERY_MANY * max(case.programs, 1) and case.small and not case.compiler
     ),
@@ -497,6 +531,8 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "cycles": _cycles,
     "warm": lambda case: str(max(case.first_ones + 1, 3)),
     "time": _fp32_timings,
+    "time in turn": lambda case: duration(kind.typical_ns) if (kind := _kind_in_turn(case)) else "",
+    "in turn": lambda case: f"{kind.work.operations:,}" if (kind := _kind_in_turn(case)) else "",
     "copying": lambda case: percent(case.copying_share),
     "convert": _convert,
     "rate": _rate,
@@ -726,6 +762,7 @@ FASTER: tuple[Row, ...] = (
         "{cell}Cell runs {steps} times, one step after the other: where nothing else depends on a step, let cuDNN run the whole "
         "sequence, which launches less",
         "y, h = torch.nn.{cell}(inputs, hidden)(x)  # x: (steps, batch, inputs)"),
+    Row(_LAUNCHES, "torch, tensors in turn", f"It launches {_IN_TURN}", _FOREACH),
     Row(_LAUNCHES, "torch, compiles, waits",
         "Fuse the small operations, or replay them as a CUDA graph, and copy to the GPU outside of that",
         'f = torch.compile(f, mode="reduce-overhead"); f(x.cuda())'),
@@ -739,6 +776,7 @@ FASTER: tuple[Row, ...] = (
     Row(f"{_LAUNCHES} sync-inside", "torch, many small, not library's loop, more waits than copies in, waits often, launches first, not own code",
         "Launch less (larger batches), {less}; a CUDA graph cannot hold {waits}. Find them",
         _NAMES_LINES),
+    Row(_LAUNCHES, "torch, a kind of tensors in turn", f"Those of {{time in turn}} launch {_IN_TURN}", _FOREACH),
     Row(_LAUNCHES, "python, many small, very many, not own code",
         "Launch less: give each operation more to do (larger batches), or fuse the small ones"),
     Row("sync-inside", "torch, reads back, more than a few waits",

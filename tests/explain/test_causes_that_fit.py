@@ -258,6 +258,36 @@ def issuing(drawn, *issued, **columns):
     return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
 
 
+_MUL, _ADD = (
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}>(int)"
+    for functor in ("AUnaryFunctor<float>", "CUDAFunctor_add<float>")
+)
+
+
+@pytest.mark.parametrize(
+    ("issued", "advised"),
+    [
+        ([("kernel", _MUL, 80), ("kernel", _ADD, 40)], True),
+        ([("kernel", _MUL, 80), ("kernel", "gemm", 40)], False),
+        ([("kernel", _MUL, 66), ("kernel", _ADD, 66)], False),  # 2 blocks each: of one tensor
+    ],
+)
+@pytest.mark.parametrize("leads", [True, False])
+def test_tensors_that_are_treated_one_after_the_other(issued, advised, leads):
+    """ultralytics#25315: an average of each parameter of a model, in the middle of a step."""
+    count = sum(operations for _, _, operations in issued)
+    calls = [p for _ in range(count) for p in (("host", 15), ("api_launch", 5), ("kernel", 2))]
+    ema = repeat(20, "x", *calls, operations=count)
+    backward = repeat(15, "x", *calls * 2, operations=2 * count)
+    drawn, kinds = analysis(ema), [issued]
+    if not leads:
+        drawn = analysis(ema, backward)
+        by_first = drawn.groups.sort_values("typical_ns")["group"].tolist()
+        kinds = [[issued, [("kernel", "gemm", 2 * count)]][n] for n in np.argsort(by_first)]
+    told = answer(diagnose(issuing(drawn, *kinds)))
+    assert any("_foreach_" in fix.code for fix in told.fixes) == advised
+
+
 def test_what_waits_cost_is_told_beside_the_same_work_without_them():
     """b14: 200 waits, and nearly the same kernels elsewhere without any."""
     calls = [p for _ in range(20) for p in (("host", 40), ("api_launch", 6), ("kernel", 3))]
