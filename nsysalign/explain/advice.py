@@ -24,7 +24,7 @@ from nsysalign.explain.preparing import (
     times_compiled,
 )
 from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
-from nsysalign.explain.validity import converts_to, largest_kernel
+from nsysalign.explain.validity import converts_to, largest_kernel, list_share
 from nsysalign.explain.verdict import CAT, LATE_SHARE, NCCL
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
 from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
@@ -60,7 +60,7 @@ _PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
 _RUN_EACH = "[f(pad(x, n)) for n in lengths]  # once, before"
 _TF32 = 'torch.set_float32_matmul_precision("high")  # once, before'
 _IN_TURN = (
-    "{in turn} small elementwise kernels, on tensors of different sizes one after the other: where none depends on the one before, "
+    "{in_turn} small elementwise kernels, on tensors of different sizes one after the other: where none depends on the one before, "
     "treat the list of tensors at once"
 )
 _FOREACH = "torch._foreach_lerp_(averages, values, 0.01)  # or _mul_, _add_, ..."
@@ -76,8 +76,13 @@ _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 _BEFORE_AMPERE = re.compile(r"\b(V100S?|T4G?|P\d+|K\d+\w?|M\d0|GTX|TITAN|Quadro|RTX 20\d0)\b")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
+_FUSED = re.compile(r"Fused(Adam|Sgd)")
 #: torch's kernels of one elementwise operation on one tensor; so many sorts of them are done to each tensor of a list.
 _ONE_TENSOR, _FEW_SORTS = re.compile(r"\bat::native::\w*elementwise_kernel\w*<"), 4
+#: torch's kernels of an embedding's gradient that is as large as its table.
+_DENSE_EMBEDDING = re.compile(
+    r"\b(compute_grad_weight|sum_and_scatter|embedding_backward_\w*kernel)\b"
+)
 #: torch's kernel of one step of `GRUCell` or `LSTMCell`; kernels of cuDNN's recurrent networks; cuFFT's.
 _CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
 _RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
@@ -272,11 +277,16 @@ def _fp32_timings(case: Case) -> str:
     return duration(max(times_ns)) if times_ns else ""
 
 
+def _passes_often(case: Case) -> bool:
+    """An optimizer that is not fused passes over all parameters several times, which is most of its kernel time."""
+    return list_share(case) > 0 and _runs(case, _OPTIMIZER) and not _runs(case, _FUSED)
+
+
 def _updates_parameters(case: Case) -> bool:
     """Nearly all that it launches are the kernels of an optimizer that is not fused: Adam's single steps, or lists of
     tensors."""
     kernels = _kernels(case)
-    fused = any("FusedAdam" in k.name or "FusedSgd" in k.name for k in kernels)
+    fused = _runs(case, _FUSED)
     alike = sum(k.count for k in kernels if "elementwise" in k.name or "multi_tensor" in k.name)
     return _runs(case, _OPTIMIZER) and alike >= _NEARLY_ALL * case.operations and not fused
 
@@ -424,6 +434,8 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
         sum(n for n, _ in _cells(case)) >= MANY_OPERATIONS and case.small and not case.graphs
     ),
     "optimizer": _updates_parameters,
+    "passes often": _passes_often,
+    "dense embedding": lambda case: _runs(case, _DENSE_EMBEDDING),
     "tensors in turn": lambda case: _tensors_in_turn(case.group),
     "a kind of tensors in turn": lambda case: _kind_in_turn(case) is not None,
     "loop inside": lambda case: (
@@ -531,8 +543,8 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "cycles": _cycles,
     "warm": lambda case: str(max(case.first_ones + 1, 3)),
     "time": _fp32_timings,
-    "time in turn": lambda case: duration(kind.typical_ns) if (kind := _kind_in_turn(case)) else "",
-    "in turn": lambda case: f"{kind.work.operations:,}" if (kind := _kind_in_turn(case)) else "",
+    "time_in_turn": lambda case: duration(kind.typical_ns) if (kind := _kind_in_turn(case)) else "",
+    "in_turn": lambda case: f"{kind.work.operations:,}" if (kind := _kind_in_turn(case)) else "",
     "copying": lambda case: percent(case.copying_share),
     "convert": _convert,
     "rate": _rate,
@@ -658,6 +670,13 @@ FASTER: tuple[Row, ...] = (
     Row("several-kinds", "torch, a kind of float32 products",
         "Those of {time} are matrix products in float32, not on the tensor cores: allow TF32, if that is exact enough",
         _TF32),
+    Row("gpu-bound", "torch, passes often, dense embedding",
+        "The optimizer passes over all parameters several times, and an embedding's gradient is as large as its table: where a step "
+        "looks up few of its rows, make the gradient sparse; else fuse the optimizer (fused=True)",
+        "torch.nn.Embedding(n, d, sparse=True)  # with torch.optim.SparseAdam"),
+    Row("gpu-bound", "torch, passes often",
+        "The optimizer passes over all parameters several times: fused, it does once",
+        "torch.optim.AdamW(model.parameters(), fused=True)  # as Adam, SGD and Adagrad"),
     Row("gpu-bound mixed", "torch, copies much, concatenates",
         "torch.cat copies for {copying} of its kernel time: where it makes a tensor longer step by step, write into memory that is "
         "allocated once",
@@ -776,7 +795,7 @@ FASTER: tuple[Row, ...] = (
     Row(f"{_LAUNCHES} sync-inside", "torch, many small, not library's loop, more waits than copies in, waits often, launches first, not own code",
         "Launch less (larger batches), {less}; a CUDA graph cannot hold {waits}. Find them",
         _NAMES_LINES),
-    Row(_LAUNCHES, "torch, a kind of tensors in turn", f"Those of {{time in turn}} launch {_IN_TURN}", _FOREACH),
+    Row(_LAUNCHES, "torch, a kind of tensors in turn", f"Those of {{time_in_turn}} launch {_IN_TURN}", _FOREACH),
     Row(_LAUNCHES, "python, many small, very many, not own code",
         "Launch less: give each operation more to do (larger batches), or fuse the small ones"),
     Row("sync-inside", "torch, reads back, more than a few waits",
