@@ -24,8 +24,8 @@ from nsysalign.explain.preparing import (
     times_compiled,
 )
 from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
-from nsysalign.explain.validity import converts_to, largest_kernel
-from nsysalign.explain.verdict import LATE_SHARE, NCCL
+from nsysalign.explain.validity import converts_to, largest_kernel, list_share
+from nsysalign.explain.verdict import CAT, LATE_SHARE, NCCL
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
 from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
 from nsysalign.text import duration, kernel_name, percent
@@ -42,6 +42,8 @@ _FEW_READ = 4
 #: Loading code earlier is worth advice from this share of the time on.
 _MUCH_LOADING = 0.2
 _NEARLY_ALL = 0.9
+#: Of several kinds of timings one is worth advice of its own from this share of their time on.
+_MUCH_OF_LABEL = 0.25
 #: The CPU is late, and can be ahead, where it costs at least this share.
 _LATE = 0.1
 #: A launch call and a synchronisation take about so long together, recorded.
@@ -57,6 +59,11 @@ _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
 _PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
 _RUN_EACH = "[f(pad(x, n)) for n in lengths]  # once, before"
 _TF32 = 'torch.set_float32_matmul_precision("high")  # once, before'
+_IN_TURN = (
+    "{in_turn} small elementwise kernels, on tensors of different sizes one after the other: where none depends on the one before, "
+    "treat the list of tensors at once"
+)
+_FOREACH = "torch._foreach_lerp_(averages, values, 0.01)  # or _mul_, _add_, ..."
 _KEEP = "torch.cuda.empty_cache()  # not in the loop"
 _PLANS = "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n lengths"
 _SAMPLE = "nsysalign run --sample-python SCRIPT.py"
@@ -69,14 +76,19 @@ _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 _BEFORE_AMPERE = re.compile(r"\b(V100S?|T4G?|P\d+|K\d+\w?|M\d0|GTX|TITAN|Quadro|RTX 20\d0)\b")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
+_FUSED = re.compile(r"Fused(Adam|Sgd)")
+#: torch's kernels of one elementwise operation on one tensor; so many sorts of them are done to each tensor of a list.
+_ONE_TENSOR, _FEW_SORTS = re.compile(r"\bat::native::\w*elementwise_kernel\w*<"), 4
+#: torch's kernels of an embedding's gradient that is as large as its table.
+_DENSE_EMBEDDING = re.compile(
+    r"\b(compute_grad_weight|sum_and_scatter|embedding_backward_\w*kernel)\b"
+)
 #: torch's kernel of one step of `GRUCell` or `LSTMCell`; kernels of cuDNN's recurrent networks; cuFFT's.
 _CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
 _RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
 _CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
 #: cuDNN's attention.
 _CUDNN_ATTENTION = re.compile(r"\bcudnn_generated_\w*sdpa")
-#: torch.cat's kernel.
-_CAT = re.compile(r"\bCatArrayBatchedCopy")
 #: CuPy's elementwise arithmetic, which cupy.fuse makes one kernel of; not its copies, sums, sorts and indexing.
 _OF_CUPY = re.compile(
     r"^cupy_(add|subtract|multiply|true_divide|divide|floor_divide|remainder|power|negative|absolute|sqrt|square|exp\w*|log\w*|"
@@ -265,13 +277,41 @@ def _fp32_timings(case: Case) -> str:
     return duration(max(times_ns)) if times_ns else ""
 
 
+def _passes_often(case: Case) -> bool:
+    """An optimizer that is not fused passes over all parameters several times, which is most of its kernel time."""
+    return list_share(case) > 0 and _runs(case, _OPTIMIZER) and not _runs(case, _FUSED)
+
+
 def _updates_parameters(case: Case) -> bool:
     """Nearly all that it launches are the kernels of an optimizer that is not fused: Adam's single steps, or lists of
     tensors."""
     kernels = _kernels(case)
-    fused = any("FusedAdam" in k.name or "FusedSgd" in k.name for k in kernels)
+    fused = _runs(case, _FUSED)
     alike = sum(k.count for k in kernels if "elementwise" in k.name or "multi_tensor" in k.name)
     return _runs(case, _OPTIMIZER) and alike >= _NEARLY_ALL * case.operations and not fused
+
+
+def _tensors_in_turn(group: Group) -> bool:
+    """Most of its time the GPU waits while few elementwise kernels are launched very often, one after the other, on tensors
+    of different sizes: an average or a norm of each parameter of a model.
+
+    mul mul add   mul mul add   mul mul add  ...
+    """
+    kernels = group.work.of_kind("kernel")
+    are_all = sum(kernel.count for kernel in kernels) == group.work.operations >= VERY_MANY
+    is_elementwise = all(_ONE_TENSOR.search(kernel.name) for kernel in kernels)
+    sizes_differ = any(k.blocks > 0 and k.blocks % k.count for k in kernels)
+    is_late = 2 * group.ns("kernel") < group.total_ns
+    return are_all and is_elementwise and len(kernels) <= _FEW_SORTS and sizes_differ and is_late
+
+
+def _kind_in_turn(case: Case) -> Group | None:
+    """The kind of timings that does so: its own, or of those that have a row and take a good part of the label's time the
+    one that takes longest; None for none."""
+    least_ns = _MUCH_OF_LABEL * case.label.steady_ns
+    kinds = [g for g in shown_groups(case.label) if g.total_ns >= least_ns and _tensors_in_turn(g)]
+    longest = max(kinds, key=lambda group: group.total_ns, default=None)
+    return case.group if _tensors_in_turn(case.group) else longest
 
 
 def _elementwise(case: Case) -> bool:
@@ -381,7 +421,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "a kind of float32 products": lambda case: bool(_fp32_timings(case)),
     "copies much": lambda case: case.copying_share > 0,
     "adds duplicates": lambda case: bool(ADDS_DUPLICATES.search(largest_kernel(case)[0])),
-    "concatenates": lambda case: bool(_CAT.search(largest_kernel(case)[0])),
+    "concatenates": lambda case: bool(CAT.search(largest_kernel(case)[0])),
     "other streams": lambda case: bool(case.others),
     "many small": _many_small,
     "compiles": _compiles,
@@ -394,6 +434,10 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
         sum(n for n, _ in _cells(case)) >= MANY_OPERATIONS and case.small and not case.graphs
     ),
     "optimizer": _updates_parameters,
+    "passes often": _passes_often,
+    "dense embedding": lambda case: _runs(case, _DENSE_EMBEDDING),
+    "tensors in turn": lambda case: _tensors_in_turn(case.group),
+    "a kind of tensors in turn": lambda case: _kind_in_turn(case) is not None,
     "loop inside": lambda case: (
         case.operations >= VERY_MANY * max(case.programs, 1) and case.small and not case.compiler
     ),
@@ -499,6 +543,8 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "cycles": _cycles,
     "warm": lambda case: str(max(case.first_ones + 1, 3)),
     "time": _fp32_timings,
+    "time_in_turn": lambda case: duration(kind.typical_ns) if (kind := _kind_in_turn(case)) else "",
+    "in_turn": lambda case: f"{kind.work.operations:,}" if (kind := _kind_in_turn(case)) else "",
     "copying": lambda case: percent(case.copying_share),
     "convert": _convert,
     "rate": _rate,
@@ -624,6 +670,13 @@ FASTER: tuple[Row, ...] = (
     Row("several-kinds", "torch, a kind of float32 products",
         "Those of {time} are matrix products in float32, not on the tensor cores: allow TF32, if that is exact enough",
         _TF32),
+    Row("gpu-bound", "torch, passes often, dense embedding",
+        "The optimizer passes over all parameters several times, and an embedding's gradient is as large as its table: where a step "
+        "looks up few of its rows, make the gradient sparse; else fuse the optimizer (fused=True)",
+        "torch.nn.Embedding(n, d, sparse=True)  # with torch.optim.SparseAdam"),
+    Row("gpu-bound", "torch, passes often",
+        "The optimizer passes over all parameters several times: fused, it does once",
+        "torch.optim.AdamW(model.parameters(), fused=True)  # as Adam, SGD and Adagrad"),
     Row("gpu-bound mixed", "torch, copies much, concatenates",
         "torch.cat copies for {copying} of its kernel time: where it makes a tensor longer step by step, write into memory that is "
         "allocated once",
@@ -728,6 +781,7 @@ FASTER: tuple[Row, ...] = (
         "{cell}Cell runs {steps} times, one step after the other: where nothing else depends on a step, let cuDNN run the whole "
         "sequence, which launches less",
         "y, h = torch.nn.{cell}(inputs, hidden)(x)  # x: (steps, batch, inputs)"),
+    Row(_LAUNCHES, "torch, tensors in turn", f"It launches {_IN_TURN}", _FOREACH),
     Row(_LAUNCHES, "torch, compiles, waits",
         "Fuse the small operations, or replay them as a CUDA graph, and copy to the GPU outside of that",
         'f = torch.compile(f, mode="reduce-overhead"); f(x.cuda())'),
@@ -741,6 +795,7 @@ FASTER: tuple[Row, ...] = (
     Row(f"{_LAUNCHES} sync-inside", "torch, many small, not library's loop, more waits than copies in, waits often, launches first, not own code",
         "Launch less (larger batches), {less}; a CUDA graph cannot hold {waits}. Find them",
         _NAMES_LINES),
+    Row(_LAUNCHES, "torch, a kind of tensors in turn", f"Those of {{time_in_turn}} launch {_IN_TURN}", _FOREACH),
     Row(_LAUNCHES, "python, many small, very many, not own code",
         "Launch less: give each operation more to do (larger batches), or fuse the small ones"),
     Row("sync-inside", "torch, reads back, more than a few waits",

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 from textwrap import wrap
+from typing import Any
 
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.verdict import NCCL, collectives_ns
+from nsysalign.explain.verdict import CAT, NCCL, collectives_ns
 from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import duration, kernel_name, percent, safe_text
@@ -25,6 +26,8 @@ NCCL_SHARE = 0.2
 _MOST_BESIDE = 2
 #: A kernel with less of the kernel time is not worth looking at.
 _MUCH = 0.1
+#: The times of a kernel that ran so often differ much where their mean is so many times their median.
+_FEWEST_SPREAD, _SPREAD = 20, 1.5
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
@@ -161,9 +164,20 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     kernel_time = f"the kernel time of {mine}" if mine else "its kernel time"
     if share < _MUCH:
         return f"{text} No kernel is more than {percent(share)} of {kernel_time}."
-    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of {kernel_time}"
+    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of {kernel_time}{_spread(largest)}"
+    if CAT.search(largest["kernel"]):
+        return f"{text}: torch.cat copies. Where it makes a tensor longer step by step, write into memory that is allocated once."
     # ncu replays a kernel alone: a collective would wait for ever
     return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
+
+
+def _spread(kernel: pd.Series[Any]) -> str:
+    """Return in brackets how far apart the times of a kernel lie, '' where they do not, or it ran few times."""
+    mean_ns = kernel["total_ns"] / max(kernel["count"], 1)
+    if kernel["count"] < _FEWEST_SPREAD or mean_ns < _SPREAD * kernel["median_ns"]:
+        return ""
+    median = duration(kernel["median_ns"])
+    return f" (half of {kernel['count']:,} take {median} or less, the mean is {duration(mean_ns)})"
 
 
 def _side_by_side(runs: pd.DataFrame, label: str) -> tuple[str, list[tuple[str, float]]]:

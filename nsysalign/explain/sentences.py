@@ -44,6 +44,7 @@ from nsysalign.explain.preparing import (
     prepared,
     records_graph,
     searches,
+    times_compiled,
     tries_kernels,
 )
 from nsysalign.explain.same_kernel import Elsewhere
@@ -52,7 +53,9 @@ from nsysalign.explain.validity import (
     SPREAD_SAMPLES,
     converts_to,
     largest_kernel,
+    largest_of_host_timer,
     launched_in,
+    list_share,
 )
 from nsysalign.explain.verdict import (
     COPY,
@@ -303,8 +306,10 @@ def of_search(case: Case, numbers: Numbers) -> str:
 
 
 def of_compiler(case: Case, numbers: Numbers) -> str:
-    """A sentence on timings in each of which somebody compiles."""
-    count = numbers.count("group_timings", case.group.count, "timing")
+    """A sentence on timings in each of which somebody compiles: of all of its label, where that is so, the first ones, too."""
+    in_all = times_compiled(case.label, case.group) == case.label.count
+    timings = case.label.count if in_all else case.group.count
+    count = numbers.count("group_timings", timings, "timing")
     return f" {case.compiler} compiles in each of its {count}."
 
 
@@ -407,15 +412,19 @@ def _works(case: Case, numbers: Numbers) -> str:
             beside += f", {copied} copies of pageable memory"
         text = f": {share} {what}{beside}."
     name, part = largest_kernel(case)
-    if not name or case.ns("graph"):
-        return text
     at_least = ""
     # pieces of a host timer are what its CPU did: a kernel that ran meanwhile has none
     if case.ns("kernel") < kernels_ns:
         part *= case.ns("kernel") / kernels_ns
         at_least = "at least "
-        if part < 0.5:
-            return text  # another one may take more
+        if part < 0.5:  # another one may take more
+            name, part = largest_of_host_timer(case)
+            at_least = ""
+    if not name or case.ns("graph"):
+        return text
+    if share_of_lists := list_share(case):
+        share = numbers.share("kernels_of_lists", share_of_lists, 1)
+        return f"{text} Kernels of torch's for lists of tensors, as an optimizer's, are {share} of its kernel time."
     if len(name) > _KERNEL_LETTERS:
         name = name[: _KERNEL_LETTERS - 1] + "…"
     largest = at_least + numbers.share("largest_kernel", part, 1)

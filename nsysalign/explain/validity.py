@@ -18,6 +18,7 @@ import pandas as pd
 from nsysalign.explain.case import (
     FEWEST_REPEATED,
     MANY_TIMES,
+    NEARLY_ALL,
     ROW_REPETITIONS,
     Case,
     Numbers,
@@ -781,3 +782,31 @@ def largest_kernel(case: Case) -> tuple[str, float]:
         return "", 0.0
     name, ns = ns_of_name.most_common(1)[0]
     return kernel_name(name), ns / max(case.ns("kernel", "graph"), 1)
+
+
+#: torch's kernels that compute on lists of tensors, as optimizers do.
+_OF_LISTS = re.compile(r"\bmulti_tensor_apply_kernel\b")
+
+
+def list_share(case: Case) -> float:
+    """How much of the time of the kernels that the typical timing launched (0 to 1) goes into torch's for lists of tensors,
+    where that is most of it; else 0."""
+    kernels = case.group.work.of_kind("kernel")
+    lists_ns = sum(kernel.ns for kernel in kernels if _OF_LISTS.search(kernel.name))
+    total_ns = sum(kernel.ns for kernel in kernels)
+    return lists_ns / total_ns if 2 * lists_ns > total_ns else 0.0
+
+
+def largest_of_host_timer(case: Case) -> tuple[str, float]:
+    """Return the same of all kernels that the typical timing of a host timer launched: its pieces have those alone during
+    which the CPU waited.  ("", 0) where others than these ran in it, or graphs.
+    """
+    ns_of_name = Counter[str]()
+    for kernel in case.group.work.of_kind("kernel"):
+        ns_of_name[kernel_name(kernel.name)] += kernel.ns
+    total_ns = sum(ns_of_name.values())
+    is_all = abs(total_ns - case.kernels_ns) <= (1 - NEARLY_ALL) * case.kernels_ns
+    if not total_ns or not is_all or case.graphs:
+        return "", 0.0
+    name, ns = ns_of_name.most_common(1)[0]
+    return name, ns / total_ns

@@ -40,8 +40,19 @@ RECORDING_SHARE, RECORDING_NS, MANY_LAUNCHES = 0.35, 5_300, 10
 _OF_HOST_TIMERS = (
     "kernel_only_upper_ns", "kernel_outside_ns", "elapsed_ns", "gpu_busy_ns", "gpu_earlier_ns",
 )  # fmt: skip
+#: torch.cat's kernel.
+CAT = re.compile(r"\bCatArrayBatchedCopy")
 #: Kernels that wait for other ranks as well as copy.
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
+
+
+def concatenating_ns(kernels: pd.DataFrame, label: str) -> int:
+    """How long torch.cat's kernels of a label ran, where that is most of the time of its kernels; else 0.
+    kernels: `frames.KERNELS`"""
+    of_label = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
+    concatenates = of_label["kernel"].astype(str).str.contains(CAT)
+    ran_ns = int(of_label.loc[concatenates, "total_ns"].sum())
+    return ran_ns if 2 * ran_ns > of_label["total_ns"].sum() else 0
 
 
 def collectives_ns(kernels: pd.DataFrame, label: str) -> int:

@@ -162,7 +162,7 @@ def test_a_loop_that_reads_the_loss_of_the_step_before_is_right_on_average():
 def test_the_timings_in_which_the_work_of_others_is_waited_for_say_whose_it_is():
     """j01: half of the scheduler's timings wait for the denoiser, whose timings launch only."""
     drawn = []
-    late, other = {"issued": 9, "outside": 9, "operations": 5}, {"kind": "host", "operations": 40}
+    late, other = {"issued": 9, "outside": 9, "operations": 5}, {"kind": "host", "operations": 42}
     for k in range(40):
         own = {"issued": 9, "earlier": 7_700, "operations": 5} if k < 20 else late
         pieces = [("host", 200), ("queued", 7_700)] if k < 20 else [("host", 300)]
@@ -213,6 +213,34 @@ CLIP = [("kernel", "void at::native::multi_tensor_apply_kernel<LpNormFunctor>", 
 GELU = [("kernel", "void at::native::vectorized_elementwise_kernel<GeluCUDAKernel>", 40)]
 
 
+GEMM = ("kernel", "gemm", 1)
+EMBEDDING = ("kernel", "void at::native::sum_and_scatter<float, long>(long const*)", 1)
+
+
+@pytest.mark.parametrize(
+    ("lists", "more", "code"),
+    [
+        (FOREACH, (), "AdamW"),
+        (FOREACH, [EMBEDDING], "sparse=True"),
+        (FUSED, (), ""),
+        (CLIP, (), ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["host", "event"])
+def test_most_of_the_kernel_time_is_the_optimizer(kind, lists, more, code):
+    """RecBole#558: Adam over 320 million parameters, of which a step looks up 12,000 rows."""
+    pieces = [("host", 20), ("sync", 980)] if kind == "host" else [("kernel", 1_000)]
+    of_host = {"issued": 950, "operations": 42} if kind == "host" else {}
+    drawn = analysis(repeat(8, "x", *pieces, kind=kind, **of_host))
+    rows = [
+        (0, *each, 0, -1, 800_000 if each in lists else 90_000) for each in (*lists, *more, GEMM)
+    ]
+    known = Known(torch="2.11", python="3.12")
+    told = answer(diagnose(replace(drawn, issued=issued_table(rows), known=known)))
+    assert "for lists of tensors, as an optimizer's" in told.sentence
+    assert "".join(fix.code for fix in told.fixes).count(code) == 1 if code else not told.fixes
+
+
 @pytest.mark.parametrize(
     ("issued", "fused"), [(ADAM, 1), (FOREACH, 1), (FUSED, 0), (CLIP, 0), (GELU, 0)]
 )
@@ -257,6 +285,36 @@ def issuing(drawn, *issued, **columns):
     table = issued_table(rows)
     known = Known(torch="2.11", python="3.12")
     return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
+
+
+_MUL, _ADD = (
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}>(int)"
+    for functor in ("AUnaryFunctor<float>", "CUDAFunctor_add<float>")
+)
+
+
+@pytest.mark.parametrize(
+    ("issued", "advised"),
+    [
+        ([("kernel", _MUL, 80), ("kernel", _ADD, 40)], True),
+        ([("kernel", _MUL, 80), ("kernel", "gemm", 40)], False),
+        ([("kernel", _MUL, 66), ("kernel", _ADD, 66)], False),  # 2 blocks each: of one tensor
+    ],
+)
+@pytest.mark.parametrize("leads", [True, False])
+def test_tensors_that_are_treated_one_after_the_other(issued, advised, leads):
+    """ultralytics#25315: an average of each parameter of a model, in the middle of a step."""
+    count = sum(operations for _, _, operations in issued)
+    calls = [p for _ in range(count) for p in (("host", 15), ("api_launch", 5), ("kernel", 2))]
+    ema = repeat(20, "x", *calls, operations=count)
+    backward = repeat(15, "x", *calls * 2, operations=2 * count)
+    drawn, kinds = analysis(ema), [issued]
+    if not leads:
+        drawn = analysis(ema, backward)
+        by_first = drawn.groups.sort_values("typical_ns")["group"].tolist()
+        kinds = [[issued, [("kernel", "gemm", 2 * count)]][n] for n in np.argsort(by_first)]
+    told = answer(diagnose(issuing(drawn, *kinds)))
+    assert any("_foreach_" in fix.code for fix in told.fixes) == advised
 
 
 def test_what_waits_cost_is_told_beside_the_same_work_without_them():
@@ -557,6 +615,29 @@ def test_what_takes_the_time_is_the_verdict(is_xla):
     assert (row.words == "compiles, 4 of 7") == is_xla
     assert not any("graph" in group.words for group in row.groups) and "graph" not in told.sentence
     assert any("pad" in fix.code for fix in told.fixes) == is_xla
+
+
+@pytest.mark.parametrize("tried", [[True, False], [False, False], [True, True]])
+def test_xla_tries_kernels_once_for_a_shape(tried):
+    """jax#9288: a function that is jitted anew in each epoch; CUDA graphs do not say which blocks they run."""
+    more = {"kind": "host", "operations": 200}
+    first = interval("x", XLA_PASS, XLA_PASS, ("graph", 900), kind="host", operations=600)
+    drawn = analysis(first, repeat(5, "x", XLA_PASS, ("graph", 900), **more))
+    trials = [("kernel", TRIAL_OF_XLA, 100)]
+    graphs = [("graph", "CUDA graph", 200)]
+    by_first = np.argsort(drawn.groups["typical"])
+    issued = [graphs + trials * tried[n] for n in np.argsort(by_first)]
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": "wrapped_add",
+        "kind": "kernel",
+    }
+    drawn = replace(
+        issuing(drawn, *issued), kernels=frames.check(pd.DataFrame([row]), frames.KERNELS)
+    )
+    told = answer(diagnose(replace(drawn, known=Known(python="3.12"))))
+    assert "XLA compiles in each of its 6 timings" in told.sentence
+    assert any("jit it once" in fix.sentence for fix in told.fixes) == (tried == [True, False])
 
 
 @pytest.mark.parametrize(

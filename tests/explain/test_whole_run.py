@@ -47,6 +47,38 @@ def test_a_run_in_which_nothing_was_measured_waits_for_the_host():
     assert not found.faster and not found.advice  # nothing tells what would help
 
 
+@pytest.mark.parametrize(("median_us", "is_told"), [(60, True), (90, False)])
+def test_times_of_the_largest_kernel_that_lie_far_apart(median_us, is_told):
+    """pytorch#194078: additions to one row of a tensor take ten times as long as to many, in the same kernel."""
+    ran = {"label": "run", "kernel": "index_add", "kind": "kernel", "count": 100}
+    row = (
+        dict.fromkeys(frames.KERNELS.names, 0)
+        | ran
+        | {"total_ns": 10_000_000, "median_ns": 1_000 * median_us}
+    )
+    drawn = analysis(interval("run", ("kernel", 10_000), kind="run"))
+    kernels = frames.check(pd.DataFrame([row]), frames.KERNELS)
+    told = answer(diagnose(replace(drawn, kernels=kernels)))
+    assert ("(half of 100 take 60.0 us or less, the mean is 100 us)" in told.sentence) == is_told
+
+
+@pytest.mark.parametrize(("cat_ms", "is_told"), [(8, True), (4, False)])
+def test_a_cache_that_torch_cat_makes_longer(cat_ms, is_told):
+    """GPT-SoVITS#2836: the first sentence loads code; all others copy the keys and values of each layer for each token."""
+    ran = {"CatArrayBatchedCopy": cat_ms, "attention": 10 - cat_ms}
+    rows = [
+        dict.fromkeys(frames.KERNELS.names, 0)
+        | {"label": "run", "kernel": name, "kind": "kernel", "count": 9, "total_ns": ms * 1_000_000}
+        for name, ms in ran.items()
+    ]
+    kernels = frames.check(pd.DataFrame(rows), frames.KERNELS)
+    for rest in ([("host", 9_000)], []):
+        drawn = analysis(interval("run", ("kernel", 5_000), *rest, ("kernel", 5_000), kind="run"))
+        told = answer(diagnose(replace(drawn, kernels=kernels)))
+        text = " ".join([told.sentence, *(fix.sentence for fix in told.fixes)])
+        assert ("memory that is allocated once" in text) == is_told
+
+
 @pytest.mark.parametrize(("pid", "several"), [(1, False), (2, True)])
 def test_beside_other_processes_the_gpu_may_have_worked(pid, several):
     """A server and its clients on one GPU: the trace of one says nothing of the others' work."""

@@ -31,6 +31,7 @@ from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, 
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import in_one_round, in_words, listed
 from nsysalign.explain.runs.run import Run
+from nsysalign.explain.verdict import concatenating_ns
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
 from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
@@ -276,11 +277,25 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
     yield run.finding(
         f"between its first and its last work {collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for "
         f"{of(run.idle_ns, run.elapsed_ns)}{in_range}; {explanation.text}.",
-        *(() if is_set_up else explanation.faster),
+        *(() if is_set_up else _with_concatenating(run, explanation.faster)),
         loss_ns=0 if is_set_up else explanation.lost_ns,
         severity="info" if is_set_up or idles_little else "warning",
         idle_ns=run.idle_ns,
         **evidence,
+    )
+
+
+def _with_concatenating(run: Run, faster: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the advice, and behind it what to do about torch.cat where that is most of what the GPU does and a good part
+    of the run: filling idle time does not make it less."""
+    ran_ns = concatenating_ns(run.facts.analysis.kernels, run.row.label)
+    if ran_ns <= WARN_SHARE * run.elapsed_ns:
+        return faster
+    text, code = (*faster, "", "")[:2]
+    before = f"{text}. " if text else ""
+    return (
+        f"{before}torch.cat copies for {span(ran_ns)}: where it makes a tensor longer step by step, write into memory that is allocated once",
+        code or "cache[:, n] = x  # instead of cache = torch.cat((cache, x), 1)",
     )
 
 
