@@ -48,11 +48,12 @@ class Run:
         self.elapsed_ns = row.elapsed_ns
         self.idle_ns = self.elapsed_ns - worked_ns - by_tool_ns
         self.touched_ns = moved.touched_ns
-        # while a kernel runs beside a page that moves, the parts say kernel: "memcpy" has the other pages alone
+        # of pages of managed memory that move, the parts count as copying only those beside which no kernel runs
         self.copying_ns = self.ns("memcpy") - staged_ns - moved.alone_ns
         self.collectives_ns = collectives_ns(facts.analysis.kernels, row.label)
 
-        # while the CPU touches managed memory, the parts say "host"; `page_migrations` tells of that time
+        # idle time by cause: of "host" without the time in which the CPU touched managed memory, of which
+        # `page_migrations` tells; of "memcpy" only the staging, as the device runs the rest
         untold_host_ns = max(self.ns("host") - self.touched_ns, 0)
         idle_parts = {"host": untold_host_ns, "memcpy": staged_ns}
         self._idle_ns_of_cause = self._ns_of_cause | idle_parts
