@@ -440,8 +440,8 @@ def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
         busy = percent(case.sums.share(case.sums.busy))
         return _Told(title, rule, MIXED, f"{busy} kernels in all")
     if lasts_longer:
-        of_range = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
-        return _Told(title, rule, MIXED, of_range)
+        at_least = "> " if or_more else ""
+        return _Told(title, rule, MIXED, f"range: {at_least}{duration(range_ns)}")
     if 2 * case.ns("graph") > case.group.typical_ns:  # what it consists of is not in the trace
         return _Told(title, "graph-opaque", MIXED, f"{words}, opaque")
     return _Told(title, rule, GPU, words)
