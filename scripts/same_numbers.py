@@ -78,11 +78,13 @@ def _unpacked(path: Path, room: Path) -> Path:
 def numbers(
     trace: Path, logs: list[Path], baseline: list[Path], clocks: Path | None
 ) -> dict[str, Any]:
-    """Everything in an analysis, by the name of its field."""
+    """Everything in an analysis, by the name of its field: tables, and else text, as its class may have changed."""
     import nsysalign
 
     analysis = nsysalign.analyze(trace, logs, baseline=baseline if logs else (), clocks=clocks)
-    return {f.name: getattr(analysis, f.name) for f in dataclasses.fields(analysis)}
+    analysis = dataclasses.replace(analysis, trace=dataclasses.replace(analysis.trace, path=""))
+    found = {f.name: getattr(analysis, f.name) for f in dataclasses.fields(analysis)}
+    return {n: v if isinstance(v, pd.DataFrame) else repr(v) for n, v in found.items()}
 
 
 def keep(out: Path, folders: list[Path]) -> None:
@@ -93,7 +95,6 @@ def keep(out: Path, folders: list[Path]) -> None:
             for name, *what in inputs(recording, Path(room)):
                 try:
                     found = numbers(*what)
-                    found["trace"] = dataclasses.replace(found["trace"], path="")
                 except Exception as error:  # what cannot be analysed is to fail in the same words
                     found = {"error": repr(error), "trace": None}
                 key = f"{folder.name}-{recording.parent.name}-{name}".replace("/", "_")
