@@ -54,6 +54,7 @@ def test_timings_that_launch_nothing_beside_others_that_work(count, kind, flags,
     answered = said(works, empty, issued=[("kernel", "gemm", 4)])
     text = f"x launches nothing in {count} of {20 + count} timings, 3.00 us each"
     assert answered.sentence.startswith(text) == told
+    assert ("Most of the others take 245 us." in answered.sentence) == told
     assert (answered.labels[0].words == f"{count} launch nothing") == told
     assert any("keep no results" in fix.sentence for fix in answered.fixes) == told
     assert answered.labels[0].words != "event cost only"
