@@ -7,6 +7,8 @@ from textwrap import wrap
 import pytest
 
 from nsysalign.explain.run_sentences import if_room, in_three_lines, says_why
+from nsysalign.explain.runs.gaps import Crowd
+from nsysalign.explain.runs.idle import _crowd_in_words
 
 #: The sentence about set-up, the one behind it, what must stay.
 FULL = {
@@ -132,3 +134,10 @@ def test_behind_set_up_the_length_of_a_run_says_nothing_alone():
     )
     assert if_room(long, behind=set_up) == set_up
     assert if_room("The run takes 1 us.", behind="Set-up.") == "Set-up. The run takes 1 us."
+
+
+@pytest.mark.parametrize(("ns", "told"), [(1_580_000_000, True), (1_420_000_000, False)])
+def test_the_median_of_many_gaps_is_said_where_it_stands_for_all(ns, told):
+    """A public export with 1,536 gaps of 916 us and 200 of 5 us: so many times their median is more than the run takes."""
+    words = _crowd_in_words(Crowd(1_733, ns, 916_000, "copy H2D pageable"))
+    assert words.startswith("1,733 gaps") and ("of some 916 us" in words) == told

@@ -45,6 +45,8 @@ _LATE_NS = 100_000
 LEAST_NS, _FEW_NS = 100_000, 20_000
 #: A gap of this share of the longest is named beside it; so many of one kind are counted.
 _NEARLY_AS_LONG, _MANY_GAPS = 0.1, 10
+#: The median of many gaps stands for all of them if, so many times, it misses what they take by less than this.
+_TYPICAL_ERROR = 0.1
 #: Code is loaded all along the run where each quarter of its operations has this share of what an even one had.
 _AGAIN = 0.25
 #: Gaps that are named or counted beside a cause take this share of the idle time.
@@ -692,7 +694,7 @@ def _crowd_in_words(crowd: Crowd) -> str:
     """Return many gaps of one kind in words: "23,915 gaps of some 21 us before add of 2.8 us take", with the medians
     where these stand for all of them."""
     before = kernel_name(crowd.before) if crowd.before else "other work"
-    if not _is_median_usual(crowd):
+    if not _stands_for_all(crowd):
         return f"{crowd.count:,} gaps before {before} take"
     return f"{crowd.count:,} gaps of some {span(crowd.gap_ns)} before {before} of {span(crowd.runs_ns)} take"
 
@@ -702,8 +704,13 @@ def _is_median_usual(crowd: Crowd) -> bool:
     return 0.5 * crowd.ns <= crowd.count * crowd.gap_ns <= 2 * crowd.ns
 
 
+def _stands_for_all(crowd: Crowd) -> bool:
+    """Return whether so many gaps of the median length take about as long as all of them: a reader multiplies."""
+    return abs(crowd.count * crowd.gap_ns - crowd.ns) <= _TYPICAL_ERROR * crowd.ns
+
+
 def _crowd_evidence(crowd: Crowd) -> dict[str, Any]:
     evidence = {"gaps": crowd.count, "gaps_ns": crowd.ns, "before": crowd.before}
-    if _is_median_usual(crowd):
+    if _stands_for_all(crowd):
         evidence |= {"gap_ns": crowd.gap_ns, "operation_ns": crowd.runs_ns}
     return evidence
