@@ -258,12 +258,13 @@ def _label_change(
 
 def _wrong_sides(label: LabelChange, wrong: Sequence[WrongTiming]) -> str:
     """Return on which sides a label's timings are not what is meant: "A", "B" or "A and B"; '' for none."""
+    return " and ".join(sorted({side for timing in wrong for side in sides_of(timing, label)}))
+
+
+def sides_of(timing: WrongTiming, label: LabelChange) -> list[str]:
+    """Return the sides ("A", "B") on which a wrong timing is that of a label."""
     names = {"A": label.label, "B": label.label_after}
-    return " and ".join(
-        side
-        for side, name in names.items()
-        if any(side in timing.sides and timing.label == name for timing in wrong)
-    )
+    return [side for side, name in names.items() if side in timing.sides and timing.label == name]
 
 
 def _of_wrong_timing(label: LabelChange, sides: str) -> LabelChange:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nsysalign.causes import DISPLAY
-from nsysalign.compare.label_changes import REASONS
+from nsysalign.compare.label_changes import REASONS, sides_of
 from nsysalign.show.table import Column, draw, text
 from nsysalign.student import CONFIDENCE
 from nsysalign.text import change as relative
@@ -105,13 +105,9 @@ def wrong(comparison: Comparison) -> tuple[list[str], str]:
     """Return (a sentence for each wrong timing, at most MOST_WRONG, with the side or sides on which it is wrong; how many
     more there are, '' for none): a change of it is no change of what is meant.  What is in both runs stands first.
     """
-    compared = {("A", label.label) for label in comparison.labels}
-    compared |= {("B", label.label_after) for label in comparison.labels}
     timings = sorted(
         comparison.wrong,
-        key=lambda timing: (
-            not any(side in timing.sides and name == timing.label for side, name in compared)
-        ),
+        key=lambda timing: not any(sides_of(timing, label) for label in comparison.labels),
     )
     more = len(timings) - MOST_WRONG
     shown = [_wrong_timing(timing) for timing in timings[:MOST_WRONG]]
@@ -120,12 +116,7 @@ def wrong(comparison: Comparison) -> tuple[list[str], str]:
 
 def wrong_of(comparison: Comparison, label: LabelChange) -> list[str]:
     """Return those sentences of `wrong` that are about one label, on either side."""
-    names = {"A": label.label, "B": label.label_after}
-    return [
-        _wrong_timing(timing)
-        for timing in comparison.wrong
-        if any(side in timing.sides and timing.label == name for side, name in names.items())
-    ]
+    return [_wrong_timing(timing) for timing in comparison.wrong if sides_of(timing, label)]
 
 
 def _wrong_timing(timing: WrongTiming) -> str:

@@ -44,6 +44,7 @@ def write(
     first = _pictures(before, [label.typical_before for label in labels], strings)
     second = _pictures(after, [label.typical_after for label in labels], strings)
     causes = {cause for label in labels for cause in label.parts}
+    wrong, more_wrong = screen.wrong(comparison)
     data = {
         "title": f"{comparison.before} → {comparison.after}",
         "sides": [
@@ -53,8 +54,8 @@ def write(
         "summary": screen.summary(comparison),
         "method": screen.method(comparison),
         "confounders": comparison.confounders,
-        "wrong": screen.wrong(comparison)[0],
-        "more_wrong": screen.wrong(comparison)[1],
+        "wrong": wrong,
+        "more_wrong": more_wrong,
         "remarks": comparison.remarks,
         "only": [comparison.only_before, comparison.only_after],
         "about": f"A: {gpu_and_recorder(before)}, B: {gpu_and_recorder(after)}",
