@@ -25,7 +25,7 @@ from nsysalign.explain.preparing import (
 )
 from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel, list_share
-from nsysalign.explain.verdict import CAT, LATE_SHARE, NCCL
+from nsysalign.explain.verdict import CAT, CODE_WITHOUT_CAT, LATE_SHARE, NCCL, WITHOUT_CAT
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
 from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
 from nsysalign.text import duration, kernel_name, percent
@@ -678,9 +678,8 @@ FASTER: tuple[Row, ...] = (
         "The optimizer passes over all parameters several times: fused, it does once",
         "torch.optim.AdamW(model.parameters(), fused=True)  # as Adam, SGD and Adagrad"),
     Row("gpu-bound mixed", "torch, copies much, concatenates",
-        "torch.cat copies for {copying} of its kernel time: where it makes a tensor longer step by step, write into memory that is "
-        "allocated once",
-        "cache[:, n] = x  # instead of cache = torch.cat((cache, x), 1)"),
+        f"torch.cat copies for {{copying}} of its kernel time: {WITHOUT_CAT}",
+        CODE_WITHOUT_CAT),
     Row("gpu-bound mixed", "torch, copies much",
         "{copying} of its kernel time copies or converts: do so once, before, with what does not change between the calls "
         "(x.contiguous(), .to(dtype), autocast's casts of weights that are not trained)",

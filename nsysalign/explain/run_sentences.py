@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.verdict import CAT, NCCL, collectives_ns
+from nsysalign.explain.verdict import CAT, NCCL, WITHOUT_CAT, collectives_ns
 from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import duration, kernel_name, percent, safe_text
@@ -166,7 +166,7 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
         return f"{text} No kernel is more than {percent(share)} of {kernel_time}."
     text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of {kernel_time}{_spread(largest)}"
     if CAT.search(largest["kernel"]):
-        return f"{text}: torch.cat copies. Where it makes a tensor longer step by step, write into memory that is allocated once."
+        return f"{text}: torch.cat copies. {WITHOUT_CAT.capitalize()}."
     # ncu replays a kernel alone: a collective would wait for ever
     return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
 

@@ -42,6 +42,11 @@ _OF_HOST_TIMERS = (
 )  # fmt: skip
 #: torch.cat's kernel.
 CAT = re.compile(r"\bCatArrayBatchedCopy")
+#: What to do about it, and the same as code.
+WITHOUT_CAT = (
+    "where it makes a tensor longer step by step, write into memory that is allocated once"
+)
+CODE_WITHOUT_CAT = "cache[:, n] = x  # instead of cache = torch.cat((cache, x), 1)"
 #: Kernels that wait for other ranks as well as copy.
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 

@@ -31,7 +31,7 @@ from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, 
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import in_one_round, in_words, listed
 from nsysalign.explain.runs.run import Run
-from nsysalign.explain.verdict import concatenating_ns
+from nsysalign.explain.verdict import CODE_WITHOUT_CAT, WITHOUT_CAT, concatenating_ns
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
 from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
@@ -296,8 +296,8 @@ def _with_concatenating(run: Run, faster: tuple[str, ...]) -> tuple[str, ...]:
     text, code = (*faster, "", "")[:2]
     before = f"{text}. " if text else ""
     return (
-        f"{before}torch.cat copies for {span(ran_ns)}: where it makes a tensor longer step by step, write into memory that is allocated once",
-        code or "cache[:, n] = x  # instead of cache = torch.cat((cache, x), 1)",
+        f"{before}torch.cat copies for {span(ran_ns)}: {WITHOUT_CAT}",
+        code or CODE_WITHOUT_CAT,
     )
 
 
