@@ -513,8 +513,13 @@ class _Rows:
         steady = {name: warm for name, (warm, _) in self._spent.items()}
         self._host = _host_sentences(analysis, steady)
         self._quicker_elsewhere = quicker_elsewhere(analysis)
-        measured = analysis.measured.sort_values("start_ns", kind="stable")
-        self._first_timings = measured.drop_duplicates("label").set_index("label")
+        first = analysis.measured.sort_values("start_ns", kind="stable").drop_duplicates("label")
+        self._first_begin_ns, self._first_end_ns = (
+            first[name].to_numpy() for name in ("start_ns", "end_ns")
+        )
+        self._place_of_first = {name: place for place, name in enumerate(first["label"])}
+        is_a_search = analysis.findings["words"] == A_SEARCH
+        self._searching = set(analysis.findings.loc[is_a_search, "label"])
 
     def short(self, label: str) -> str:
         """Return the short name of a label as a table has it."""
@@ -608,10 +613,9 @@ class _Rows:
         """
         if label.kind != "nvtx" or label.count > 1:
             return False
-        first = self._first_timings
-        begin_ns, end_ns = first.loc[label.name, ["start_ns", "end_ns"]]
-        is_behind = first["start_ns"] >= end_ns
-        is_beside = is_behind | (first["end_ns"] <= begin_ns)
+        place = self._place_of_first[label.name]
+        is_behind = self._first_begin_ns >= self._first_end_ns[place]
+        is_beside = is_behind | (self._first_end_ns <= self._first_begin_ns[place])
         return bool(is_behind.any() and (is_behind == is_beside).all())
 
     def _of_groups(self, label: Label, about: Sequence[Finding], verdict: str) -> tuple[Row, ...]:
@@ -664,7 +668,8 @@ class _Rows:
             text = "awaits earlier work"
         if verdict == GPU and label.kind == "host" and self._ends_early(group):
             verdict, text = MIXED, "work ended later"
-        if searches(label, group) or (self._is_a_search(label) and tries_kernels(group)):
+        # its label's finding may say so of all kinds together
+        if searches(label, group) or (label.name in self._searching and tries_kernels(group)):
             verdict, text = (MIXED if verdict == GPU else verdict), A_SEARCH
         elif verdict == CPU:
             text = self._preparation_in_words(label, group) or text
@@ -706,11 +711,6 @@ class _Rows:
         earlier = [g for g in label.groups if (start_ns[g.intervals] < begins_ns).any()]
         alone = all(g.role == FIRST or (g.count == 1 and loads_code(g)) for g in earlier)
         return alone and sum(g.count for g in earlier) < _FIRST_ONES
-
-    def _is_a_search(self, label: Label) -> bool:
-        """Return whether the label's finding says that a library searches in its timings."""
-        findings = self._analysis.findings
-        return bool((findings.loc[findings["label"] == label.name, "words"] == A_SEARCH).any())
 
     def _has_another_finding(self, label: Label, group: Group) -> bool:
         """Return whether the label's finding is about this group, and calls it no first call."""

@@ -7,6 +7,7 @@ each can be checked again.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -130,6 +131,13 @@ class Numbers:
     def share(self, name: str, part: float, whole: float) -> str:
         self.evidence[f"{name}_share"] = part / max(whole, 1)
         return percent(part / max(whole, 1))
+
+    def times(self, shortest: str, shortest_ns: float, longest: str, longest_ns: float) -> str:
+        """From which time to which some reach, "1.21 ms to 4.12 ms"; one time where both read alike."""
+        text = self.time(shortest, shortest_ns)
+        if text == duration(longest_ns):
+            return text
+        return f"{text} to {self.time(longest, longest_ns)}"
 
     def count(self, name: str, count: int, noun: str = "") -> str:
         self.evidence[name] = int(count)
@@ -413,6 +421,7 @@ class Case:
         launches, threads = 0, set[int]()
         launched_at_ns, tid = self._launches_of_others()
         first = self.first_inside  # what is set up in these is told as their own
+        begun_ns, ended_ns = (sorted(first[name].tolist()) for name in ("start_ns", "end_ns"))
         cuts_ns = np.unique(np.concatenate([launched_at_ns, first["start_ns"], first["end_ns"]]))
         end_ns = int(self.facts.column("start_ns")[self.group.typical])
         for segment in self.facts.segments(self.group):
@@ -422,18 +431,13 @@ class Case:
                 continue
             inside = cuts_ns[slice(*np.searchsorted(cuts_ns, (begin_ns, end_ns)))]
             for low_ns, high_ns in pairwise([begin_ns, *inside.tolist(), end_ns]):
-                if not self._is_in_first_call(low_ns):
-                    pieces_ns.append(high_ns - low_ns)
-                    first_one, end = np.searchsorted(launched_at_ns, (low_ns, high_ns)).tolist()
-                    launches += end - first_one
-                    threads.update(tid[first_one:end].tolist())
+                if bisect_right(begun_ns, low_ns) > bisect_right(ended_ns, low_ns):
+                    continue  # in a first call
+                pieces_ns.append(high_ns - low_ns)
+                first_one, end = np.searchsorted(launched_at_ns, (low_ns, high_ns)).tolist()
+                launches += end - first_one
+                threads.update(tid[first_one:end].tolist())
         return _Outside(pieces_ns, launches, len(threads))
-
-    def _is_in_first_call(self, at_ns: int) -> bool:
-        rows = self.first_inside
-        if rows.empty:  # nearly always, and this is asked for each segment
-            return False
-        return bool(((rows["start_ns"] <= at_ns) & (at_ns < rows["end_ns"])).any())
 
     def _launches_of_others(self) -> tuple[np.ndarray, np.ndarray]:
         """Return when (ns, rising) other threads of its process gave work to the GPU, and which.  Of an event pair, whose idle time is

@@ -7,6 +7,7 @@ only for the typical interval of a group, and for those of up to MOST_OPERATIONS
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -211,11 +212,29 @@ class Facts:
     def pinned_rate(self, direction: str) -> float:
         """Return how fast pinned memory was copied in this direction (bytes per ns), at best; 0 where no large copy of
         the run shows it."""
+        return self._pinned_rates.get(direction, 0.0)
+
+    @cached_property
+    def _pinned_rates(self) -> dict[str, float]:
+        """direction -> the same, of those that have one."""
         rows = self.analysis.details
         rows = rows[(rows["cause"] == "memcpy") & (rows["memory"] == "pinned")]
-        rows = rows[(rows["direction"] == direction) & (rows["bytes"] >= _LARGE_BYTES)]
-        rates = rows["bandwidth_gb_s"].dropna()
-        return float(rates.max()) if len(rates) else 0.0
+        rows = rows[rows["bytes"] >= _LARGE_BYTES]
+        rates = rows.groupby("direction", observed=True)["bandwidth_gb_s"].max().dropna()
+        return dict(zip(rates.index.tolist(), rates.tolist(), strict=True))
+
+    @cached_property
+    def outside_in_timers(self) -> dict[str, int]:
+        """What the CPU was in, such as a range -> for how long (ns) it was outside CUDA there in all timings of one host
+        timer, of the one in which that is longest."""
+        longest = Counter[str]()
+        for label in self.labels:
+            entries = [e for g in label.groups for e in g.of_cause("host") if label.kind == "host"]
+            of_label = Counter[str]()
+            for entry in entries:
+                of_label[entry.what] += entry.ns
+            longest |= of_label
+        return longest
 
     @property
     def label_of_interval(self) -> np.ndarray:

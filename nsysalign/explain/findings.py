@@ -534,12 +534,7 @@ def _least_of_range_ns(case: Case) -> int:
     in it while timers of the host ran; 0 where none did."""
     if case.label.kind != "nvtx":
         return 0
-    timers = (label for label in case.facts.labels if label.kind == "host")
-    outside_ns = (
-        sum(e.ns for g in timer.groups for e in g.of_cause("host") if e.what == case.label.name)
-        for timer in timers
-    )
-    return max(outside_ns, default=0) // case.label.count
+    return case.facts.outside_in_timers.get(case.label.name, 0) // case.label.count
 
 
 def cause_of(case: Case) -> str:
@@ -711,9 +706,7 @@ def _with_label_without_waits(finding: Finding, case: Case, cases: list[Case]) -
     # from the typical timing of its shortest group to that of its longest: both are timings that there were
     typical_ns = [group.typical_ns for group in label.steady]
     low_ns, high_ns = min(typical_ns), max(typical_ns)
-    takes = numbers.time("without_waits_least", low_ns)
-    if duration(low_ns) != duration(high_ns):
-        takes += f" to {numbers.time('without_waits_most', high_ns)}"
+    takes = numbers.times("without_waits_least", low_ns, "without_waits_most", high_ns)
     numbers.evidence["label_without_waits"] = label.name
     text = f"{_spoken_beside(case, label)}, with nearly the same kernels and no such wait, takes {takes}."
     return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)

@@ -700,12 +700,13 @@ def _copies(case: Case, numbers: Numbers) -> str:
     if not entries:
         return f"{share} of it is copying{' and memsets' if memsets_ns else ''}."
     largest, *others = sorted(entries, key=lambda e: -e.ns)  # of all timings of the group together
-    size = _copied(case, largest)
+    alike = _alike(case, largest)
+    size = _copied(alike)
     numbers.evidence["copied_bytes"] = round(size)
     moved = _moved(largest, size)
     second = next((e for e in others if e.ns >= _NAMED * case.group.ns("memcpy")), None)
     if second:  # the share is of both
-        second_size = _copied(case, second)
+        second_size = _copied(_alike(case, second))
         numbers.evidence["other_copied_bytes"] = round(second_size)
         moved += f" and {_moved(second, second_size)}"
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
@@ -716,7 +717,7 @@ def _copies(case: Case, numbers: Numbers) -> str:
     elif size <= ITEM_BYTES:  # a flag, not a transfer
         how = ""
     else:
-        rate = _rate(case, largest)
+        rate = _rate(alike)
         # a reader divides: the rate is left out where that is not the time that is called copying
         copying_ns = copies_ns + memsets_ns
         error_ns = abs(size / rate - copying_ns)
@@ -745,16 +746,14 @@ def _alike(case: Case, copies: Entry) -> pd.DataFrame:
     return rows
 
 
-def _copied(case: Case, copies: Entry) -> float:
-    """How many bytes copies like these move in the typical interval."""
-    rows = _alike(case, copies)
+def _copied(rows: pd.DataFrame) -> float:
+    """How many bytes copies (of `_alike`) move in an interval."""
     return float(rows["bytes"].sum()) / rows["interval"].nunique()
 
 
-def _rate(case: Case, copies: Entry) -> float:
-    """How many bytes per ns copies like these move in it while they run: beside kernels their part in its time may be
-    less; NaN where that is not known."""
-    rows = _alike(case, copies)
+def _rate(rows: pd.DataFrame) -> float:
+    """How many bytes per ns they move while they run: beside kernels their part in its time may be less; NaN where that
+    is not known."""
     rows = rows[rows["bandwidth_gb_s"] > 0]
     took_ns = float((rows["bytes"] / rows["bandwidth_gb_s"]).sum())
     return float(rows["bytes"].sum()) / took_ns if took_ns else float("nan")

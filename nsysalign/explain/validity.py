@@ -31,7 +31,7 @@ from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
 from nsysalign.label import Group, Issued, Label
 from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
-from nsysalign.text import duration, kernel_name, of
+from nsysalign.text import kernel_name, of
 
 #: Pairs of events with nothing between them that measure more than this are no floor.
 FLOOR_AT_MOST_NS = 50_000
@@ -196,9 +196,7 @@ def partly_empty(case: Case) -> Reason | None:
     numbers = Numbers()
     often = f"{numbers.count('without_work', count)} of {numbers.count('steady_timings', timings)}"
     takes = numbers.time("empty_typical", longest.typical_ns)
-    limits = numbers.time("least_other", low_ns)
-    if limits != duration(high_ns):
-        limits += f" to {numbers.time('most_other', high_ns)}"
+    limits = numbers.times("least_other", low_ns, "most_other", high_ns)
     text = (
         f"launches nothing in {often} timings, {takes} each: is that meant, or does a call return what an earlier one "
         f"computed? Most of the others take {limits}"
