@@ -148,6 +148,7 @@ class Row:
     count: int
     total_ns: int  # of all its intervals
     interval: int  # number of the interval shown
+    interval_name: str
     elapsed_ns: int
     parts_ns: dict[str, int]  # every cause, zero included
     #: Kernels and graphs; of a host timer what it issued and ran before its second timer call.
@@ -183,7 +184,6 @@ class LabelRow(Row):
     site: str
     callers: tuple[str, ...]
     library: bool
-    interval_name: str
     error_ns: int
     groups: tuple[Row, ...]
     overlapping: bool  # its intervals overlap: their sum is no stretch of time
@@ -771,6 +771,7 @@ class _Rows:
         return {
             "kind": kind,
             "interval": int(number),
+            "interval_name": interval["name"],
             "elapsed_ns": int(interval["elapsed_ns"]),
             "parts_ns": parts,
             "gpu_ns": gpu_ns,
@@ -800,7 +801,6 @@ class _Rows:
             "label": label,
             "short": self.short(label),
             "callers": tuple(row["callers"]),
-            "interval_name": row["name"],
             "error_ns": int(row["error_ns"]),
             "inferred": row["method"] == "inferred",
             "findings": tuple(finding.rule for finding in about),

@@ -7,19 +7,19 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.explain.verdict import CANNOT_TELL, CPU, SIGNS, WRONG
+from nsysalign.explain.verdict import CANNOT_TELL, CPU, DOUBTFUL, SIGNS, WRONG
 from nsysalign.text import safe_text
 
 if TYPE_CHECKING:
     from nsysalign.answer import Answer, Finding, Fix, LabelRow
     from nsysalign.unprofiled_run import UnprofiledRun
 
-SCHEMA, MOST_BYTES = "nsysalign-answer/2", 2_000
+SCHEMA, MOST_BYTES = "nsysalign-answer/3", 2_000
 _LABEL = ("label", "verdict", "words", "n", "elapsed_ns", "kernel_ns", "saving_ns", "groups")
-_GROUP = ("n", "what", "elapsed_ns", "words")
+_GROUP = ("n", "what", "interval", "elapsed_ns", "words")
 #: Groups of a label.
 _MOST_GROUPS = 4
-_MOST = {"labels": 8, "fixes": 3, "wrong": 5, "findings": 6}
+_MOST = {"labels": 8, "fixes": 3, "wrong": 5, "doubtful": 5, "findings": 6}
 #: What leaves where it does not fit, from its end, down to so many.
 _LEAVES = (
     ("remarks", 0),
@@ -27,6 +27,7 @@ _LEAVES = (
     ("findings", 1),
     ("labels", 1),
     ("findings", 0),
+    ("doubtful", 0),
     ("wrong", 0),
     ("fixes", 0),
 )
@@ -47,6 +48,11 @@ def of_answer(said: Answer, command: str, run: str) -> str:
         _short(command, said.verdict, said.sentence, shown),
         interval=cut(proof.name) if proof else "",
         wrong=[{"label": cut(w.label), "reason": cut(w.reason, 160)} for w in said.wrong],
+        doubtful=[
+            {"label": cut(row.label), "words": row.words}
+            for row in said.labels
+            if row.verdict == DOUBTFUL
+        ],
         fixes=[*map(_fix, said.fixes)],
         labels=labels,
         findings=_findings(said),
@@ -63,7 +69,7 @@ def _fix(fix: Fix) -> dict[str, str]:
 
 def _findings(said: Answer) -> list[dict[str, Any]]:
     """The sentence of each other label whose timing is wrong or that has a fix, and its first fix; wrong timings first.
-    What limits a label without a fix is among `labels`."""
+    What limits a label without a fix is among `labels`; a wrong timing whose fix is among `fixes` is among `wrong`."""
     about = said.proof.label if said.proof else ""
     leading = {
         finding.label: finding
@@ -75,14 +81,14 @@ def _findings(said: Answer) -> list[dict[str, Any]]:
     rows = [row for row in rows if leading[row.label].title == row.sentence]
     rows = [row for row in rows if row.verdict == WRONG or leading[row.label].advice]
     rows.sort(key=lambda row: row.verdict != WRONG)
-    return [
-        {
-            "label": cut(row.label),
-            "sentence": cut(row.sentence, 200),
-            **_first_fix(leading[row.label]),
-        }
-        for row in rows
-    ]
+    told = {fix.code for fix in said.fixes}
+    findings = []
+    for row in rows:
+        fix = _first_fix(leading[row.label])
+        if row.verdict != WRONG or fix["code"] not in told:
+            sentence = cut(row.sentence, 200)
+            findings.append({"label": cut(row.label), "sentence": sentence, **fix})
+    return findings
 
 
 def _first_fix(finding: Finding) -> dict[str, str]:
@@ -98,6 +104,7 @@ def _groups(row: LabelRow) -> list[dict[str, Any]]:
         (
             group.count,
             cut(group.name, 40),
+            "#" + group.interval_name.rpartition("#")[2],
             group.elapsed_ns,
             f"{SIGNS[group.verdict]} {group.words}",
         )
@@ -121,6 +128,7 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
         _short(command, verdict, " ".join(shown.sentences(run)), next_command),
         interval="",
         wrong=[],
+        doubtful=[],
         fixes=[],
         labels=labels,
         findings=[],

@@ -245,7 +245,7 @@ def store(analysis: Analysis, output: Path, answer: Answer | None = None) -> Non
 
     answer = answer or answer_of(analysis)
     database.write(analysis, output / DATABASE)
-    head = {"format": "nsysalign-answer", "version": 3}
+    head = {"format": "nsysalign-answer", "version": 4}
     write_text(output / ANSWER, to_json(head | asdict(answer)) + "\n")
     html.write(analysis, output / PAGE, answer=answer)
 

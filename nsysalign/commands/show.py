@@ -50,7 +50,7 @@ def show(
         return
     loaded = load(analysis)
     if label is not None and interval is not None:
-        raise UsageError("use either --interval or --label")
+        raise UsageError("--interval names one timing, and --label chooses one", "leave one out")
     brief = shared.view() == "brief"
     if brief and all_pieces:
         raise UsageError("--all draws every piece, and --brief prints one line", "leave one out")
@@ -82,6 +82,7 @@ def _brief(loaded: Analysis, number: int, path: Path) -> str:
     """One interval: its parts, the longest first, with its label's verdict."""
     from nsysalign.answer import answer
     from nsysalign.brief import short
+    from nsysalign.causes import DISPLAY
     from nsysalign.explain.verdict import CANNOT_TELL
     from nsysalign.text import duration
 
@@ -90,7 +91,7 @@ def _brief(loaded: Analysis, number: int, path: Path) -> str:
     parts = loaded.parts[(loaded.parts["interval"] == number) & (loaded.parts["ns"] > 0)]
     parts = parts.sort_values("ns", ascending=False, kind="stable")
     words = [
-        f"{cause} {duration(int(ns))}"
+        f"{DISPLAY[cause]} {duration(int(ns))}"
         for cause, ns in zip(parts["cause"], parts["ns"], strict=True)
     ]
     sentence = f"{row['name']} takes {duration(int(row['elapsed_ns']))}: {', '.join(words)}"

@@ -993,7 +993,7 @@ def _of_one_cause(
     shares = [one.share(part.ns) for one, part in zip(sums_of_shown, parts, strict=True)]
     text = f"{name} {_reach(shares, 'cause', numbers)}"
     text += f" ({safe_text(went_to)})" if went_to else ""
-    if sums_of_shown[0].beside:
+    if sums_of_shown[0].beside and not all(map(_is_all_gpu_work, parts, sums_of_shown)):
         worked = [one.share(one.worked) for one in sums_of_shown]
         earlier = _ON_EARLIER if all(map(_mostly_earlier, sums_of_shown)) else ""
         text += f", the GPU at work for {_reach(worked, 'gpu', numbers)}{earlier}"
@@ -1389,8 +1389,7 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     if brief:
         return text
     if sums.beside:
-        is_gpu = largest.name in (_KERNELS, _OF_GRAPH, _EARLIER_WORK, _GPU_WORK)
-        if is_gpu or sums.share(sums.worked) < 0.01:
+        if _is_all_gpu_work(largest, sums) or sums.share(sums.worked) < 0.01:
             return text
         earlier = _ON_EARLIER if _mostly_earlier(sums) else ""
         return f"{text}, the GPU at work for {share('worked', sums.worked)}{earlier}"
@@ -1403,11 +1402,19 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
 #: What most of a group's time is called, if it is work of the GPU; the last two are what it works on nearly all the time
 #: of a host timer that does not wait for it (`works_beside`).
 _KERNELS, _OF_GRAPH, _ELSEWHERE = "kernels", "a CUDA graph", "kernels on several streams"
-_EARLIER_WORK, _GPU_WORK = "earlier work", "GPU work"
+_EARLIER_WORK, _GPU_WORK, _COPIES = "earlier work", "GPU work", "copies"
 #: ... and if the GPU has none.
 _NO_WORK = "no GPU work in it"
 #: Behind how long the GPU worked, where that was mostly earlier work.
 _ON_EARLIER = ", mostly on earlier work"
+
+
+def _is_all_gpu_work(part: _Part, sums: Sums) -> bool:
+    """Whether the GPU worked on nothing but this part of a group's time; copies are work of the GPU, too, or the CPU stages
+    them."""
+    if part.name == _COPIES:
+        return sums.worked <= part.ns
+    return part.name in (_KERNELS, _OF_GRAPH, _EARLIER_WORK, _GPU_WORK)
 
 
 def _mostly_earlier(sums: Sums) -> bool:
@@ -1431,7 +1438,7 @@ def _parts_of(sums: Sums) -> dict[str, int]:
     parts = {
         _KERNELS: sums.gpu,
         "NCCL's kernels": sums.collectives,
-        "copies": sums.copies + sums.copies_on_device,
+        _COPIES: sums.copies + sums.copies_on_device,
         "memsets": sums.memset,
         "CPU outside CUDA": sums.cpu,
         "other CUDA calls": sums.calls,
@@ -1473,7 +1480,7 @@ _CAUSE_OF_PART = {
     "CPU outside CUDA": "host",
     "other CUDA calls": "api",
     "waiting": "queued",
-    "copies": "memcpy",
+    _COPIES: "memcpy",
 }
 
 
@@ -1484,7 +1491,7 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     if not entries:
         return ""
     largest = entries[0]
-    if part == "copies":
+    if part == _COPIES:
         least_ns = _NAMED * group.ns("memcpy")
         copies = [largest, *(e for e in entries[1:] if e.size and e.ns >= least_ns)]
         return " and ".join(" ".join(filter(None, (e.memory, e.direction))) for e in copies[:2])

@@ -14,6 +14,7 @@ h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, timestamp uncertainty ±1.60 us
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -63,6 +64,11 @@ def find(analysis: Analysis, *, label: str | None = None, name: str | None = Non
     if label is not None:
         numbers = intervals.loc[intervals["label"] == label, "interval"]
         if numbers.empty:
+            if label in set(intervals["name"]):
+                raise UsageError(
+                    f"{safe_text(label)} is one timing, no label",
+                    f"nsysalign show RUN --interval {shlex.quote(safe_text(label))}",
+                )
             raise _not_there("no label is", label, analysis.labels["label"].tolist())
         shown = {row.label: row.interval for row in answer(analysis).labels}
         return shown.get(label, int(numbers.iloc[0]))

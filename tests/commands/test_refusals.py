@@ -172,7 +172,7 @@ def test_brief_of_all_commands_is_valid(run, tmp_path, monkeypatch):
 def test_the_run_directory_keeps_the_answer(run):
     invoked("analyze", run, "-q")
     kept = json.loads((run / "answer.json").read_text("utf-8"))
-    assert kept["format"] == "nsysalign-answer" and kept["version"] == 3
+    assert kept["format"] == "nsysalign-answer" and kept["version"] == 4
     assert kept["sentence"] == answer(nsysalign.load(run)).sentence
     row = next(row for row in kept["labels"] if row["label"] == kept["proof"]["label"])
     assert sum(row["parts_ns"].values()) == kept["proof"]["elapsed_ns"]

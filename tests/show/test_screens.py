@@ -127,11 +127,16 @@ def test_numbers_of_a_row_are_rounded_as_on_the_page():
 def test_brief_has_the_sentence_and_the_fix_of_other_labels(recorded):
     said = answer(of("demo", recorded))
     short = json.loads(brief.of_answer(said, "demo", "run"))
+    assert (
+        short["wrong"][0]["label"] == "wrongstream" and "stream 23" in short["wrong"][0]["reason"]
+    )
+    assert short["fixes"][1]["code"].endswith("end.record()")
     first = short["findings"][0]
-    assert first["label"] == "wrongstream" and "stream 23" in first["sentence"]
-    assert first["code"].endswith("end.record()") and first["purpose"] == "measure it right"
-    assert all(found["label"] != "h2d_t1" for found in short["findings"])
-    assert len(short["findings"]) + short["omitted"]["findings"] == 5
+    assert first["label"] == "h2d_t2" and first["sentence"].startswith("h2d_t2 measured")
+    assert first["code"].endswith("start.record()") and first["purpose"] == "measure the GPU only"
+    told = {"h2d_t1", *(wrong["label"] for wrong in short["wrong"])}
+    assert not told & {found["label"] for found in short["findings"]}
+    assert len(short["findings"]) + short["omitted"]["findings"] == 2
     long = replace(said, sentence="x" * 399, labels=said.labels * 40)
     assert len(brief.of_answer(long, "demo", "r" * 900).encode()) <= 2_000
 
