@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: The number of a repetition at the end of a name: "step#7".
@@ -31,6 +31,7 @@ _CONTROLS = re.compile(
 _REGION = re.compile(r"(_F\d+L\d+_\d+|_\d+_gpu(__red)?|_l\d+)$")
 #: A kernel with a name that many share, and its first template argument.
 _SHARED_NAME = re.compile(r"(?:^|\W)[Kk]ernel\d*<\W*(?:\w+ )?(\w{9,})")
+_LONG_WORD = re.compile(r"\w{9,}")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 # Whole escape sequences go, so that "\x1b[31mred" becomes "red" and not "[31mred".
 _ESCAPES = re.compile(
@@ -266,23 +267,41 @@ def subject(label: str) -> str:
 
 def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
     """Name -> short form; names that would share a form begin with the word in which they differ:
-    `…tile64x256_stage3`, `…tile128x128_stage3`."""
+    `…tile64x256_stage3`, `…tile128x128_stage3`; where only numbers differ, these stand behind the name:
+    `implicit_c…lve_sgemm …1024, 5, 5`."""
     out = dict(short)
     for _ in range(3):  # what differs may be cut off again
         groups: dict[str, list[str]] = {}
         for name, text in out.items():
             groups.setdefault(text, []).append(name)
         for alike in (names for names in groups.values() if len(names) > 1):
-            first, last = min(alike), max(alike)  # what these share, all share
-            pairs = enumerate(zip(first, last, strict=False))
-            shared = next((n for n, (a, b) in pairs if a != b), len(first))
-            shared = re.search(r"[A-Za-z0-9]*$", first[:shared]).start()
-            for name in alike:
-                # neither brackets that stay open, nor what all kernels of a library are called with
-                ending = re.sub(r">*\(\w*(::\w+)?\)$", "", name[shared:])
-                text = ("…" if shared else "") + (ending if "<" not in ending else name[shared:])
+            endings = _endings(alike)
+            words = {name: _LONG_WORD.search(endings[name]) for name in alike}
+            are_words = len({word and word[0] for word in words.values()}) == len(alike)
+            for name, ending in endings.items():
+                word = words[name]
+                if are_words and word:
+                    text = "…" + ending[word.start() :]
+                elif ending == name:
+                    text = name
+                else:
+                    text = f"{middle(short[name], longest // 2)} …{ending}"
                 out[name] = text if len(text) <= longest else text[: longest - 1] + "…"
     return out
+
+
+def _endings(alike: Sequence[str]) -> dict[str, str]:
+    """Name -> what follows the part that all of these names share, from the word on in which they differ."""
+    first, last = min(alike), max(alike)  # what these share, all share
+    pairs = enumerate(zip(first, last, strict=False))
+    shared = next((n for n, (a, b) in pairs if a != b), len(first))
+    shared = re.search(r"[A-Za-z0-9]*$", first[:shared]).start()
+    endings = {}
+    for name in alike:
+        # neither brackets that stay open, nor what all kernels of a library are called with
+        ending = re.sub(r">*\(\w*(::\w+)?\)$", "", name[shared:])
+        endings[name] = ending if "<" not in ending else name[shared:]
+    return endings
 
 
 def within(middle_ns: float, lower_ns: float, upper_ns: float) -> str:

@@ -82,3 +82,12 @@ def test_kernels_keep_the_part_that_tells_them_apart():
     for name, text in shown.items():
         assert "Params" not in text and ("256x64" in text) == ("256x64" in name)
     assert len({kernel_name(name) for name in names}) == 3
+
+
+def test_kernels_that_differ_in_numbers_keep_their_name():
+    """They were `…1024, 5, 5, 3, …` and `…128, 5, 5, 3, …`, in a forward pass of Darknet."""
+    shape = "void cudnn::detail::implicit_convolve_sgemm<float, float, {}, 3, 3, 0, true, false>(int, float const*)"
+    names = [shape.format(sizes) for sizes in ("1024, 5, 5", "128, 6, 7", "128, 5, 5")]
+    shown = told_apart({name: in_the_middle(short_name(name), 40) for name in names}, 40)
+    assert len(set(shown.values())) == 3 and all(len(text) <= 40 for text in shown.values())
+    assert all(text.startswith("implicit") for text in shown.values())
