@@ -337,7 +337,7 @@ untraced: stretches in which the recorder was not in the process, or of no use
 overhead: the profiler's own work
     int64 start_ns end_ns thread process name_id row
 
-os_calls: OS runtime library calls (only with -t osrt)
+os_calls: calls of the OS runtime, MPI, cuDNN and cuBLAS (only with -t osrt, mpi, cudnn, cublas)
     int64 start_ns end_ns thread name_id
 """)
 

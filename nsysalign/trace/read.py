@@ -6,7 +6,7 @@ order of the rows in the file makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -107,8 +107,8 @@ def read_trace(path: Path) -> Trace:
             ranges=ranges,
             marks=_marks(source, names),
             streams=_streams(source, operations),
-            overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
-            os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
+            overhead=_stretches(source, (schema.OVERHEAD,), frames.OVERHEAD),
+            os_calls=_stretches(source, schema.OTHER_CALLS, frames.OS_CALLS),
             names=names,
             untraced=_untraced(source),
             info=reading.info(calls, names, notes),
@@ -534,12 +534,13 @@ def _streams(source: Tables, operations: pd.DataFrame) -> pd.DataFrame:
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
-def _stretches(source: Tables, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
-    """The profiler's own work, or calls of the OS runtime, by their start."""
-    columns, _ = possible(source.columns_of(table))
-    if not len(columns["row"]):
+def _stretches(source: Tables, tables: Iterable[schema.Table], spec: frames.Spec) -> pd.DataFrame:
+    """The profiler's own work, or calls of the OS runtime and of libraries, by their start."""
+    found = [pd.DataFrame(possible(source.columns_of(table))[0]) for table in tables]
+    found = [frame.astype("int64") for frame in found if len(frame)]
+    if not found:
         return frames.empty(spec)
-    frame = _in_order(pd.DataFrame(columns).astype("int64"), "start_ns")
+    frame = _in_order(pd.concat(found, ignore_index=True), "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
 
 

@@ -182,9 +182,15 @@ CONTEXT = _table(
 )
 _OF_THREAD = f"""{_WHEN}
     thread         globalTid
-    name_id        nameId
+    name_id        nameId textId
 """
 OVERHEAD, OSRT = (_table(name, _OF_THREAD) for name in ("PROFILER_OVERHEAD", "OSRT_API"))
+MPI_P2P, MPI_COLLECTIVES, MPI_WAITS, MPI_OTHERS = (
+    _table(f"MPI_{name}_EVENTS", _OF_THREAD) for name in ("P2P", "COLL", "START_WAIT", "OTHER")
+)
+CUDNN, CUBLAS = (_table(f"{name}_EVENTS", _OF_THREAD) for name in ("CUDNN", "CUBLAS"))
+#: Calls other than CUDA's, by the thread that is in them.
+OTHER_CALLS = (OSRT, MPI_P2P, MPI_COLLECTIVES, MPI_WAITS, MPI_OTHERS, CUDNN, CUBLAS)
 
 #: Written by our own recorder alone, where it works in turns.
 UNTRACED = _table(

@@ -304,10 +304,16 @@ def test_idle_time_in_which_a_library_sets_itself_up(tmp_path):
     assert not found.faster
 
 
-def test_the_call_of_the_os_that_a_pause_is_spent_in_is_named(tmp_path):
-    """A program that waits for the keyboard: 4.66 s of "the CPU outside of CUDA", all of it in getc.
+@pytest.mark.parametrize(
+    ("table", "column", "call"),
+    [("OSRT_API", "nameId", "getc"), ("MPI_OTHER_EVENTS", "textId", "MPI_Waitall"),
+     ("CUDNN_EVENTS", "nameId", "cudnnCreate")],
+)  # fmt: skip
+def test_the_call_outside_of_cuda_that_a_pause_is_spent_in_is_named(table, column, call, tmp_path):
+    """A program that waits for the keyboard: 4.66 s of "the CPU outside of CUDA", all of it in getc; one that multiplies
+    matrices on two nodes (DongHun1995/cumat): three pauses of 67 ms, in MPI_Waitall.
 
-    thread 0   launch | getc 1 .. 8 ms          | launch      another thread sleeps all the time
+    thread 0   launch | call 1 .. 8 ms          | launch      another thread sleeps all the time
     """
 
     world = World(streams={7: LEGACY})
@@ -317,15 +323,15 @@ def test_the_call_of_the_os_that_a_pause_is_spent_in_is_named(tmp_path):
     trace, _ = export.write(world, tmp_path)
     with closing(sqlite3.connect(trace)) as db:
         (thread,) = db.execute("select globalTid from CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
-        calls = [("getc", 1_000_000, 8_000_000, thread), ("nanosleep", 0, 9_500_000, thread + 1)]
+        calls = [(call, 1_000_000, 8_000_000, thread), ("nanosleep", 0, 9_500_000, thread + 1)]
         db.execute(
-            "create table OSRT_API (start integer, end integer, globalTid integer, nameId integer)"
+            f"create table {table} (start integer, end integer, globalTid integer, {column} integer)"
         )
         for number, (name, start, end, of) in enumerate(calls, 90_000):
             db.execute("insert into StringIds (id, value) values (?, ?)", (number, name))
-            db.execute("insert into OSRT_API values (?, ?, ?, ?)", (start, end, of, number))
+            db.execute(f"insert into {table} values (?, ?, ?, ?)", (start, end, of, number))
         db.commit()
-    assert "(the CPU in getc)" in rules(analyze(trace))["whole-run"].title
+    assert f"(the CPU in {call})" in rules(analyze(trace))["whole-run"].title
 
 
 def copying(us: float, memory: str = "pinned", size: int = 1 << 20, what: str = "copy"):

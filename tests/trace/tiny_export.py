@@ -53,6 +53,7 @@ def tiny() -> Tables:
     """The timeline above, in every table that is read."""
     event = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PROCESS}
     nvtx = {"globalTid": PROCESS | PID, "text": None, "textId": None, "int64Value": None}
+    in_call = {"start": 43 * US, "end": 48 * US, "globalTid": PROCESS | PID}
     return {
         P + "RUNTIME": [
             call(1, 1, 5, 10), call(2, 2, 20, 40), call(3, 3, 50, 60), call(4, 4, 62, 64), call(5, 1, 65, 70),
@@ -79,7 +80,8 @@ def tiny() -> Tables:
         "PROFILER_OVERHEAD": [
             {"start": 41 * US, "end": 42 * US, "globalTid": PROCESS | PID, "nameId": 9},
         ],
-        "OSRT_API": [{"start": 43 * US, "end": 48 * US, "globalTid": PROCESS | PID, "nameId": 10}],
+        **{name: [in_call | {"nameId": 10}] for name in ("OSRT_API", "CUDNN_EVENTS", "CUBLAS_EVENTS")},
+        **{f"MPI_{name}_EVENTS": [in_call | {"textId": 10}] for name in ("P2P", "COLL", "START_WAIT", "OTHER")},
         "TARGET_INFO_CUDA_STREAM": [{"streamId": 7, "processId": PID, "contextId": 1, "flag": 3}],
         "TARGET_INFO_CUDA_CONTEXT_INFO": [
             {"nullStreamId": 7, "processId": PID, "deviceId": 0, "contextId": 1},
