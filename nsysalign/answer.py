@@ -26,6 +26,7 @@ from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
 from nsysalign.explain.case import LOADING_SHARE, shown_groups
+from nsysalign.explain.clauses import fits, in_three_lines
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
 from nsysalign.explain.preparing import (
@@ -1099,17 +1100,22 @@ def _sentence_of_run(
     first, *less_important = sorted(loud, key=rank)
     # every process has a set-up of its own: that of another one says nothing new
     following = [finding for finding in less_important if finding.label == first.label]
+    # the table has the ever shorter texts of a finding; one without them is told in full
+    told = {(f.label, safe_text(f.title)): f for f in analysis.findings.itertuples(index=False)}
+    of_first = told[first.label, first.title].shorter or (first.title,)
     if first.rule != "set-up":
-        return run_sentences.in_three_lines(first.title), first
+        sentence, _ = in_three_lines(of_first)
+        return safe_text(sentence), first
     if not following:
         of_gpu = run_sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
-        return run_sentences.if_room(of_gpu, behind=first.title), first
-    unnamed = run_sentences.without_name(following[0].title)
-    sentence = run_sentences.in_three_lines(unnamed, behind=first.title)
+        # without its share it says nothing: all of it, or none
+        sentence = f"{first.title} {of_gpu}" if fits(first.title, of_gpu) else first.title
+        return sentence, first
+    second = following[0]
+    behind = told[second.label, second.title].behind or (second.title,)
+    sentence, is_cause_told = in_three_lines(behind, of_first)
     # in three lines there may be no room for the cause: then its fix would seem to be one of the set-up
-    _, _, after_set_up = sentence.partition(". ")
-    is_cause_told = after_set_up != "" and run_sentences.says_why(after_set_up)
-    return sentence, following[0] if is_cause_told else replace(following[0], advice=())
+    return safe_text(sentence), second if is_cause_told else replace(second, advice=())
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:

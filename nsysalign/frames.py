@@ -679,6 +679,9 @@ findings: diagnoses
     verdict   str     of the one finding of a label: its verdict (explain.verdict.VERDICTS), else ''
     words     str     the same in words with its number, at most 24 letters
     group     int64   the group that it is about (table groups), -1 for none
+    shorter   object  of a run: tuple of the title, ever shorter, for screens with little room: one text
+                      after each explain.clauses.Cut, the full one first; else ()
+    behind    object  of a run: the same for where it stands behind the sentence about its set-up
 
 timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls,
         ranges, operations; in the run, neighbours that do not fit are one row named "37 operations"

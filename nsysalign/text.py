@@ -88,6 +88,11 @@ def of(part_ns: float, whole_ns: float) -> str:
     return f"{span(part_ns) if part < 0.5 else _digits(part)} of {span(whole_ns)}"
 
 
+def same_unit(ns: float, other_ns: float) -> bool:
+    """Whether both times are told in the same unit."""
+    return _unit(ns) == _unit(other_ns)
+
+
 def _unit(ns: float) -> tuple[float, str]:
     return next(((size, unit) for limit, size, unit in _TIMES if abs(ns) < limit), (1e9, "s"))
 

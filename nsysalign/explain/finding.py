@@ -67,6 +67,9 @@ class Finding:
     loss: np.ndarray | None = None
     loss_ns: int = 0  # the same over the run, in which no time counts twice
     interval: int = -1  # the one that is quoted; -1: the label's row, or the slowest of them
+    #: Of a run: the title after each `clauses.Cut`, by itself and behind a sentence about its set-up.
+    shorter: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
     #: Of the one finding of a label: its verdict, the same in words with its number, and its group.
     verdict: str = ""

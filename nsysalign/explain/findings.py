@@ -922,5 +922,6 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
             plain[key] = value
     return (
         rule, finding.severity, finding.label, finding.title, plain, measuring, better, finding.site,
-        finding.loss_ns, finding.interval, finding.verdict, finding.words, finding.group,
+        finding.loss_ns, finding.interval, finding.verdict, finding.words, finding.group, finding.shorter,
+        finding.behind,
     )  # fmt: skip

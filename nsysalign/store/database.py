@@ -24,7 +24,7 @@ from nsysalign.store.objects import holds, listed, plain, table, to_json
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 5
+VERSION = 6
 _AGAIN = "make it again: nsysalign analyze TRACE"
 _LISTED_AT_ONCE = 5_000  # a row as Python objects takes ten times its size
 _SQL_TYPES = {"str": str, "object": str, "float64": float}  # else int

@@ -90,7 +90,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     as_rows = [s for s in frames.ANALYSIS_SPECS if s not in _IN_OTHER_FORM | _LEFT_OUT]
     return {
         "format": "nsysalign-analysis",
-        "version": 5,
+        "version": 6,
         "trace": plain(vars(analysis.trace)),
         "notes": plain(analysis.notes),
         "known": plain(vars(analysis.known)),

@@ -6,6 +6,7 @@ interval("t1", ("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from nsysalign.split.labels import label_table
 from nsysalign.split.pieces import REF, Segments
 
 WORK = ("kernel", "graph", "memcpy", "memset")
+_NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 #: Causes whose pieces become rows of `details`, and what they are called when the drawing does not
 #: say.
 NAMES = {
@@ -172,7 +174,22 @@ def diagnose(drawn: Analysis) -> Analysis:
     said = findings.diagnose(drawn, partial(segments_of, drawn))
     intervals = drawn.intervals.assign(findings=said.of_intervals)
     notes = tuple(dict.fromkeys([*drawn.notes, *said.notes]))
+    for finding in said.findings.itertuples(index=False):
+        _is_ever_shorter(finding)
     return replace(drawn, findings=said.findings, intervals=intervals, notes=notes)
+
+
+def _is_ever_shorter(finding: Any) -> None:
+    """What is left of a sentence where a screen has little room is no longer, and says no number that it does not say in
+    full."""
+    assert not finding.shorter or finding.shorter[0] == finding.title
+    for texts in (finding.shorter, finding.behind):
+        sizes = [len(text) for text in texts]
+        # the call that sets up is back where the cause behind it has no room
+        assert sizes[:-1] == sorted(sizes[:-1], reverse=True), texts
+        for text in texts:
+            assert {*_NUMBER.findall(text)} <= {*_NUMBER.findall(finding.title)}, text
+            assert not text.endswith(("….", "..", "; .")), text
 
 
 def found(*drawn: Any, **more: Any) -> dict[tuple[str, str], Any]:

@@ -1,143 +1,137 @@
-"""A sentence about a run in three lines keeps its cause: what public exports said in full."""
+"""A sentence about a run in three lines keeps its cause, whatever the one about its set-up is: numbers of public exports."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import wrap
 
+import pandas as pd
 import pytest
 
-from nsysalign.explain.run_sentences import if_room, in_three_lines, says_why
-from nsysalign.explain.runs.gaps import Crowd
+from nsysalign.explain.clauses import Clause, Cut, ever_shorter, fits, in_three_lines, until
+from nsysalign.explain.runs.blocks import SmallLaunches
+from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime
 from nsysalign.explain.runs.idle import _crowd_in_words
+from nsysalign.explain.runs.pages import PageMigrations
+from nsysalign.explain.runs.ranges import InRange
+from nsysalign.explain.runs.set_up import Calls, SetUp
 
-#: The sentence about set-up, the one behind it, what must stay.
-FULL = {
+from .drawing import analysis, diagnose, interval, piece
+
+MS, NO_CALLS = 1_000_000, Calls(0, "cudaFree", 0)
+SET_UPS = {
+    "by one call": SetUp(1, 0, 890 * MS, 52_000, 608 * MS, 0, Calls(608 * MS, "cudaFree", 607 * MS), NO_CALLS, InRange()),
+    "by several calls": SetUp(1, 0, 200 * MS, 4_730_000, 174 * MS, 0, Calls(174 * MS, "cudaMalloc", 147 * MS), NO_CALLS, InRange()),
+    "before": SetUp(1, 0, 702 * MS, 1_340_000, 422 * MS, 0, Calls(6_430_000, "cudaMalloc", 6 * MS), NO_CALLS, InRange()),
+    "on both sides": SetUp(1, 0, 1_790 * MS, 40 * MS, 687 * MS, 254 * MS, NO_CALLS, NO_CALLS, InRange()),
+}  # fmt: skip
+_FIRST = FirstRuns(175 * MS, 1, "CudaCodeGen::kernel1(float*)", 175 * MS)
+_CROWD = Crowd(997, 103 * MS, 102_000, "CudaCodeGen::kernel1(float*)", 1_310)
+_ROWS = ("ns", "next", "call", "call_ns", "interval", "start_ns")
+#: What a sentence is about -> its rule, what is known, what the GPU did (us), its longest gaps, what of it stays.
+RUNS = {
     "one pause": (
-        "",
-        "Between its first and its last work the GPU ran nothing for 28.6 of 29.8 ms; 24.2 ms of that is one pause: 24.2 ms at "
-        "75.5 us before copy D2H pinned (the CPU in cuMemHostAlloc); without it the GPU idles for 4.42 ms, of which 98 gaps of "
-        "some 23.2 us before memset of 1.41 us take 2.31 ms.",
-        ("28.6 of 29.8 ms", "24.2 ms of that is one pause", "the CPU in cuMemHostAlloc", "98 gaps"),
+        "whole-run", IdleTime(1, 0, crowd=Crowd(98, 2_310_000, 23_200, "memset", 1_410)), [("host", 28_600)],
+        [(24_200_000, "copy D2H pinned", "cuMemHostAlloc", 24 * MS)],
+        ("24.2 ms of that is one pause before copy D2H pinned", "98 gaps"),
     ),
     "several pauses": (
-        "",
-        "Between its first and its last work the GPU ran nothing for 241 of 344 ms; 224 ms of that is 3 pauses: 165 ms at 53.7 ms "
-        "before copy H2D pageable (the CPU outside of CUDA), 41.3 ms at 232 ms before computeOffsetsKernel (no CUDA call took "
-        "half of it), 18.2 ms at 273 ms before _5x_cudnn_volta_scudnn_128x64_relu_medium_nn_v1 (the CPU in cudaLaunchKernel); "
-        "without them the GPU idles for 17.4 ms.",
-        ("3 pauses: 165 ms", "the CPU outside of CUDA", "41.3 ms before computeOffsetsKernel"),
+        "whole-run", IdleTime(1, 0), [("host", 241_000)],
+        [(165 * MS, "copy H2D pageable", "", 0), (41_300_000, "computeOffsetsKernel", "cudaFree", 2 * MS),
+         (18_200_000, "_5x_cudnn_volta_scudnn_128x64_relu_medium_nn_v1", "cudaLaunchKernel", 18 * MS)],
+        ("3 pauses: 165 ms before copy H2D pageable (the CPU outside of CUDA)",),
     ),
-    "first launch": (
-        "422 of 702 ms since the first CUDA call pass before the GPU's first work, 6.43 ms of them in CUDA calls; the GPU works "
-        "for 1.34 ms.",
-        "Between its first and its last work the GPU ran nothing for 278 of 280 ms (240 ms in the range nvFusion0); for 175 ms of "
-        "that it waited for CudaCodeGen::kernel1 to run for the first time (when code is compiled, loaded or set up); the rest "
-        "of the run takes 105 ms, of which 997 gaps of some 102 us before CudaCodeGen::kernel1 of 1.31 us take 103 ms.",
-        ("422 of 702 ms", "278 of 280 ms", "175 ms", "first run of kernel1", "997 gaps of some 102 us"),
-    ),
-    "pages": (
-        "74.6 of 98.9 ms pass in CUDA calls before the GPU's first work (cudaMallocManaged 74.4 ms): set-up; the GPU works for "
-        "2.22 ms.",
-        "For 10.9 of 13.1 ms the GPU ran nothing while the CPU touched managed memory: its pages came back from the GPU in 24 "
-        "migrations, one after the other; 4.19 MB moved to the host in 349 us.",
-        ("74.4 of 98.9 ms are cudaMallocManaged", "10.9 of 13.1 ms", "the CPU touched managed memory"),
-    ),
-    "one block": (
-        "174 of 200 ms pass in CUDA calls before the GPU's first work (cudaMalloc 147 ms): set-up; the GPU works for 4.73 ms.",
-        "For 4.68 of 13.3 ms at least half of the GPU had nothing to do: check_Rk (of 4 such kernels the one that runs longest: "
-        "1.54 ms) was launched with 1 block of 1 thread, and the GPU has 82 multiprocessors.",
-        ("cudaMalloc 147 ms", "at least half of the GPU", "check_Rk was launched with 1 block of 1 thread"),
-    ),
-    "one thread": (
-        "383 of 520 ms pass in CUDA calls before the GPU's first work (cudaMallocManaged 383 ms): set-up; the GPU works for 109 ms.",
-        "For 109 of 109 ms at least half of the GPU had nothing to do: add was launched with 1 block of 1 thread, and the GPU has "
-        "20 multiprocessors.",
-        ("383 of 520 ms are cudaMallocManaged", "add was launched with 1 block of 1 thread"),
+    "first launches": (
+        "whole-run", IdleTime(1, 0, _FIRST, crowd=_CROWD, in_ranges=InRange(240 * MS, "nvFusion0", 240 * MS)), [("host", 278_000)],
+        [], ("175 ms of that it waited for the first run of kernel1", "997 gaps of some 102 us"),
     ),
     "calls": (
-        "322 of 358 ms pass in CUDA calls before the GPU's first work (cudaStreamCreate 319 ms): set-up; the GPU works for 743 us.",
-        "Between its first and its last work the GPU ran nothing for 4.61 of 5.35 ms; for 2.56 ms of that the CPU was inside "
-        "CUDA calls that launch nothing, most of it in cuLibraryLoadData and cudaMalloc; the longest gap: 1.86 ms at 84.1 us "
-        "before rns_mult_montgomery_kernel (the CPU in cuLibraryLoadData).",
-        # in all CUDA calls it was 4.45 ms
-        ("319 of 358 ms are cudaStreamCreate", "2.56 ms of that", "in CUDA calls that launch nothing, mostly cuLibraryLoadData and cudaMalloc"),
+        "whole-run", IdleTime(1, 0), [("host", 2_050), ("api", 1_560, "cuLibraryLoadData"), ("api", 1_000, "cudaMalloc")],
+        [(1_860_000, "rns_mult_montgomery_kernel", "cuLibraryLoadData", 1_800_000)],
+        # in all CUDA calls it was longer
+        ("2.56 ms of that the CPU was inside CUDA calls that launch nothing",),
     ),
-    "on both sides": (
-        "All work on the GPU lies within 849 ms of the 1.79 s from the first CUDA call to the last: 687 ms before it, 254 ms "
-        "after it.",
-        "Between its first and its last work the GPU ran nothing for 764 of 849 ms; for 571 ms of that it waited for 29 kernels "
-        "to run for the first time (when code is compiled, loaded or set up); the rest of the run takes 279 ms.",
-        ("849 ms of the 1.79 s", "764 of 849 ms", "571 ms of that it waited for the first run of 29 kernels"),
+    "pages": (
+        "page-migrations", PageMigrations(1, 0, 24, 10_900_000, False, 0, 24, 4_190_000, 349_000), [("host", 10_900)], [],
+        ("the CPU touched managed memory",),
     ),
-    "several processes": (
-        "Run (process 60666, GPU 0): 608 of 890 ms pass in CUDA calls before the GPU's first work (cudaFree 607 ms): set-up; the "
-        "GPU works for 52.0 us.",
-        "Between its first and its last work the GPU ran nothing of this process for 74.0 of 74.0 ms; 66.8 ms of that is 2 pauses: "
-        "57.4 ms at 84.1 us before copy D2H pinned (the CPU in cuMemHostRegister), 9.40 ms at 58.2 ms before kernel (the CPU in "
-        "cuMemHostAlloc); without them the GPU idles for 7.20 ms.",
-        ("Process 60666: 607 of 890 ms are cudaFree", "of this process", "the CPU in cuMemHostRegister"),
+    "one block": (
+        "few-blocks", SmallLaunches(1, 0, "few_blocks", 4_680_000, 4_680_000, "check_Rk(int)", 1, 1, 82, 4, 1_540_000),
+        [("kernel", 13_300)], [], ("at least half of the GPU had nothing to do: check_Rk was launched with 1 block of 1 thread",),
     ),
-    "a named run": (
-        "",
-        "Run (process 60666, GPU 0): for 4.68 of 13.3 ms at least half of the GPU had nothing to do: a_kernel_with_a_name_that_is_as_"
-        "long_as_this (the one that is launched most often, and that runs longest) was launched with 1 block of 1 thread.",
-        ("Run (process 60666, GPU 0): for 4.68 of 13.3 ms", "was launched with 1 block"),
-    ),
-    "copies": (
-        "570 of 610 ms since the first CUDA call pass before the GPU's first work, 1.18 ms of them in CUDA calls; the GPU works "
-        "for 14.9 ms.",
-        "Copies of pageable memory take 14.2 of 15.5 ms between the first and the last work of the GPU; its kernels take 680 us, "
-        "the CPU's own code before and between them 16.1 us.",
-        ("570 of 610 ms", "pageable memory take 14.2 of 15.5 ms", "kernels take 680 us"),
-    ),
+    "copies": ("whole-run", IdleTime(1, 0), [("memcpy", 14_200)], [], ("Copies take 14.2 of",)),
 }  # fmt: skip
 
 
-def lines(text: str) -> int:
+def findings(about, set_up, name="run"):
+    """The finding about a run, and that about its set-up."""
+    rule, known, pieces, gaps, _ = RUNS[about]
+    done = [piece(*one) for one in pieces]
+    drawn = analysis(interval(name, ("kernel", 700), *done, ("kernel", 700), kind="run", pid=1))
+    rows = [(*gap, 0, 75 * MS * number) for number, gap in enumerate(gaps, 1)]
+    drawn = replace(drawn, gaps=pd.DataFrame(rows, columns=_ROWS), of_runs=(known, SET_UPS[set_up]))
+    of_rule = {f.rule: f for f in diagnose(drawn).findings.itertuples(index=False)}
+    return of_rule[rule], of_rule["set-up"]
+
+
+def lines(text):
     """As a screen breaks them: the first sentence has lines of its own."""
     head, stop, tail = text.partition(". ")
     return len(wrap(head + stop, 80)) + len(wrap(tail, 80))
 
 
-@pytest.mark.parametrize("name", FULL)
-def test_three_lines_keep_the_cause(name):
-    set_up, full, stays = FULL[name]
-    said = in_three_lines(full, behind=set_up)
-    assert lines(f"{set_up} {full}".strip()) > 3 >= lines(said)
-    assert [part for part in stays if part not in said] == []
+@pytest.mark.parametrize("set_up", SET_UPS)
+@pytest.mark.parametrize("about", RUNS)
+def test_three_lines_keep_the_cause(about, set_up):
+    """Of each text `drawing.diagnose` checks that it says no number that the full one has not."""
+    found, before = findings(about, set_up)
+    said, is_cause_told = in_three_lines(found.behind, before.shorter)
+    assert lines(f"{before.title} {found.title}") > 3 >= lines(said) and is_cause_told
+    cause, *others = RUNS[about][-1]
+    assert cause in said
+    alone, _ = in_three_lines(found.shorter)
+    assert lines(alone) <= 3 and all(part in alone for part in others)
+
+
+def test_the_name_of_a_run_is_said_once():
+    name = "run (process 60666, GPU 0)"
+    found, before = findings("several pauses", "by one call", name)
+    said, _ = in_three_lines(found.behind, before.shorter)
+    assert said.startswith("Process 60666, GPU 0: 607 of 890 ms are cudaFree before the GPU's")
+    assert said.count("60666") == 1 and ". Then the GPU ran nothing for" in said
+    assert all("rocess 60666" in text for text in found.shorter)
+
+
+def test_each_clause_goes_when_it_is_its_turn():
+    of_pauses = until(Cut.SECOND_PAUSE, Clause(", 2 ms"), Clause(" at 3 ms", {Cut.PLACE: ""}))
+    total = Clause("; without them 4 ms", {Cut.TOTAL: "; 4 ms"})
+    texts = ever_shorter(Clause("it waited for 1 ms"), *of_pauses, total)
+    assert len(texts) == len(Cut) and list(dict.fromkeys(texts)) == [
+        "It waited for 1 ms, 2 ms at 3 ms; without them 4 ms.",
+        "It waited for 1 ms, 2 ms at 3 ms; 4 ms.",
+        "It waited for 1 ms, 2 ms; 4 ms.",
+        "It waited for 1 ms; 4 ms.",
+    ]
 
 
 def test_a_sentence_without_room_for_a_cause_says_none():
-    set_up = f"{'All work on the GPU lies where no line has room for more ' * 2}here."
-    said = in_three_lines(
-        "The GPU ran nothing for 1 of 2 ms; " + "for 1 ms it waited " * 8, behind=set_up
-    )
-    assert said == f"{set_up} The GPU ran nothing for 1 of 2 ms." and not says_why(said)
-    assert says_why("The GPU ran nothing for 1 of 2 ms; for 1 ms it waited.") and says_why(
-        "It took 1 ms."
-    )
+    cause = Clause("; for 1 ms it waited" + " for so long" * 9, {Cut.CAUSE: ""})
+    run = ever_shorter(Clause("the GPU ran nothing for 1 of 2 ms"), cause)
+    call = Clause(f" ({'a' * 40})", {Cut.CALL: "", Cut.CAUSE: f" ({'a' * 40})"})
+    set_up = ever_shorter(Clause("all work on the GPU lies where no line has room for more"), call)
+    assert in_three_lines(run, set_up) == (f"{set_up[0]} The GPU ran nothing for 1 of 2 ms.", False)
+    assert in_three_lines(run) == (run[0], True), "what fits is not cut"
+    long = ever_shorter(Clause("no line has room for this " * 12))
+    assert in_three_lines(run, long) == (long[0], False) and in_three_lines(long)[0] == long[0]
 
 
-def test_what_fits_is_not_cut():
-    text = "The GPU ran nothing for 1 of 2 ms; without it the GPU idles for 1 us."
-    assert in_three_lines(text) == text
-
-
-def test_behind_set_up_the_length_of_a_run_says_nothing_alone():
-    set_up = (
-        "202 of 289 ms since the first CUDA call pass before the GPU's first work, 141 ms of them in CUDA calls; the GPU works "
-        "for 34.6 us."
-    )
-    long = (
-        "From its first to its last GPU work the run takes 34.6 us; the GPU worked for 34.6 us of it (100 %). add is 100 % of its "
-        "kernel time: look at it with ncu."
-    )
-    assert if_room(long, behind=set_up) == set_up
-    assert if_room("The run takes 1 us.", behind="Set-up.") == "Set-up. The run takes 1 us."
+def test_what_fits_behind_a_sentence():
+    set_up = "All work lies within 2 ms of the 3 s since the first CUDA call."
+    assert fits(set_up, "x" * 80) and not fits(set_up, "x " * 81)
 
 
 @pytest.mark.parametrize(("ns", "told"), [(1_580_000_000, True), (1_420_000_000, False)])
 def test_the_median_of_many_gaps_is_said_where_it_stands_for_all(ns, told):
     """A public export with 1,536 gaps of 916 us and 200 of 5 us: so many times their median is more than the run takes."""
-    words = _crowd_in_words(Crowd(1_733, ns, 916_000, "copy H2D pageable"))
+    (words, *_) = ever_shorter(*_crowd_in_words(Crowd(1_733, ns, 916_000, "copy H2D pageable")))
     assert words.startswith("1,733 gaps") and ("of some 916 us" in words) == told

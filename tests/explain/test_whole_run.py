@@ -24,6 +24,7 @@ from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import Rounds
 from nsysalign.model import Known
+from nsysalign.store import database
 
 from .drawing import analysis, diagnose, interval, piece, repeat
 
@@ -600,6 +601,8 @@ def test_set_up_and_what_follows_it_fit_into_three_lines(tmp_path):
     assert len(whole) > 3 >= len(kept)
     assert head.startswith(first.partition(";")[0].partition(",")[0])
     assert "3 pauses: 29.9 ms before second" in tail and "…." not in tail
+    database.write(made, tmp_path / "analysis.db")
+    assert answer(database.load(tmp_path / "analysis.db")).sentence == sentence
 
 
 def test_a_first_step_that_makes_no_call(tmp_path):

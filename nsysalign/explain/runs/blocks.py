@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.explain.clauses import Clause, Cut, until
 from nsysalign.explain.facts import SMALL_NS, TYPICAL_SHARE, WARN_SHARE
 from nsysalign.explain.finding import Findings
 from nsysalign.model import KIND, WARP, Gpu, Trace, pid_of
@@ -238,23 +239,29 @@ def few_blocks(run: Run) -> Findings:
         blocks = few.blocks
         threads = few.threads_per_block
         evidence = {f"{lack_name}_ns": few.ns, "blocks": blocks, "threads_per_block": threads}
-        name = kernel_name(few.kernel)
+        of_others = ""
         if few.kinds > 1:  # others lack the same, and `few.ns` is of all of them
-            name += (
+            of_others = (
                 f" (of {few.kinds} such kernels the one that runs longest: {span(few.longest_ns)})"
             )
             evidence |= {"kinds": few.kinds, "longest_ns": few.longest_ns}
-        launched = (
-            f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
-        )
         if lack_name == "few_threads":
-            title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
+            lacking = "nothing ran but blocks of fewer threads than a warp"
+            whole = Clause(f", and a warp has {WARP}")
             evidence["threads_of_a_warp"] = WARP
         else:
             part = "half" if lack_name == "few_blocks" else "a third"
-            title = f"at least {part} of the GPU had nothing to do: {launched}"
-            if few.multiprocessors:
-                title += f", and the GPU has {few.multiprocessors:,} multiprocessors"
-            evidence["multiprocessors"] = few.multiprocessors or None  # None is left out
-        title = f"for {of(few.ns, run.elapsed_ns)} {title}."
+            lacking = f"at least {part} of the GPU had nothing to do"
+            count = few.multiprocessors
+            has = f", and the GPU has {count:,} multiprocessors" if count else ""
+            whole = Clause(has, {Cut.WORDS: ""})
+            evidence["multiprocessors"] = count or None  # None is left out
+        launched = until(
+            Cut.DETAIL,
+            Clause(f": {kernel_name(few.kernel)}"),
+            Clause(of_others, {Cut.REMARK: ""}),
+            Clause(f" was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"),
+            whole,
+        )
+        title = (Clause(f"for {of(few.ns, run.elapsed_ns)} {lacking}"), *launched)
         yield run.finding(title, advice, loss_ns=few.unused_ns, **evidence)

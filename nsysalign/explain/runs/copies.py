@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsysalign.explain.clauses import Clause, Cut
 from nsysalign.explain.facts import BUS_BYTES_PER_NS
 from nsysalign.explain.finding import Finding
 from nsysalign.explain.runs.run import Run
@@ -56,16 +57,23 @@ def copying(run: Run, kernels_ns: int) -> Finding:
             else "copies, most of the time of pageable memory,"
         )
     if kernels_ns:
-        computing = f"its kernels take {span(kernels_ns)}"
+        computing = (Clause(f"; its kernels take {span(kernels_ns)}", {Cut.SECOND_CLAUSE: ""}),)
         evidence = {"copying_ns": run.copying_ns, "kernels_ns": kernels_ns}
     else:
         count = _count_of_copies(run)
-        computing = f"no kernel was launched; {count:,} {'copy' if count == 1 else 'copies'}"
+        computing = (
+            Clause("; no kernel was launched", {Cut.SECOND_CLAUSE: ""}),
+            Clause(f"; {count:,} {'copy' if count == 1 else 'copies'}", {Cut.THIRD_CLAUSE: ""}),
+        )
         evidence = {"copying_ns": run.copying_ns, "copies": count}
     beside = f", the CPU's own code before and between them {span(cpu_ns)}" if cpu_ns else ""
     return run.finding(
-        f"{name} take {of(run.copying_ns, run.elapsed_ns)} between the first and the last work of the GPU; "
-        f"{computing}{beside}.",
+        (
+            Clause(f"{name} take {of(run.copying_ns, run.elapsed_ns)}"),
+            Clause(" between the first and the last work of the GPU", {Cut.WORDS: ""}),
+            *computing,
+            Clause(beside, {Cut.PLACE: ""}),
+        ),
         _INPUTS
         if mostly_pageable and _is_copied_for_each(run)
         else _ADVICE[bool(mostly_pageable), kernels_ns > 0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsysalign.explain.clauses import Clause, Cut, ever_shorter
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.explain.runs.no_work import CallsWithoutWork, first_reason
@@ -53,16 +54,19 @@ def failed_calls(facts: Facts) -> Findings:
     calls = f"first {first}, then {', '.join(later)}" if later else first
     more = ", …" if len(failed) > _MOST_NAMED else ""
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
-    title = f"{plural(total, 'CUDA call')} failed: {calls}{more}."
+    clauses = [Clause(f"{plural(total, 'CUDA call')} failed: {calls}{more}.")]
     recorder = facts.analysis.trace
     without_work = facts.analysis.of_runs_by(CallsWithoutWork)
     if recorder.reasons and any(calls_made.issuing == 0 for calls_made in without_work):
-        title += f" No call in the trace gives work to the GPU; {recorder.by.title} says: {first_reason(recorder.reasons)}"
+        why = f" No call in the trace gives work to the GPU; {recorder.by.title} says: {first_reason(recorder.reasons)}"
+        clauses.append(Clause(why, {Cut.SECOND_CLAUSE: ""}))
     lasting = any(code in LASTING_ERRORS for _, code, _ in failed)
+    texts = ever_shorter(*clauses)
     yield Finding(
         "error",
         "the run",
-        title,
+        texts[0],
         {"failed_calls": total, "by_call": by_call},
         Advice(_FIND if lasting else _CHECK),
+        shorter=texts,
     )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nsysalign.explain.clauses import Clause, Cut, until
 from nsysalign.explain.facts import (
     ALLOCATES,
     GRAPH_LAUNCH,
@@ -151,10 +152,10 @@ _BEGINS_LATE = Cause(
 
 @dataclass
 class Explanation:
-    """What is said of a run's idle time: a clause, how much of the time it explains, the evidence, what to do,
-    and the gaps that the clause names."""
+    """What is said of a run's idle time: its clauses, how much of the time they explain, the evidence, what to do,
+    and the gaps that they name."""
 
-    text: str
+    clauses: tuple[Clause, ...]  # () where other findings tell of all of it
     lost_ns: int  # how much it explains
     evidence: dict[str, Any] = field(default_factory=dict)
     faster: tuple[str, ...] = ()
@@ -260,11 +261,12 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
     for number, gap in enumerate(explanation.gaps, 1):
         evidence[f"pause_{number}_ns"] = int(gap.ns)
         evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
-    in_range = ""
+    in_range = ()
     within = idle_time.in_ranges
     lies_in_ranges = within.name and 2 * within.ns > run.idle_ns
     if lies_in_ranges:  # in the one that is named lies most of that
-        in_range = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
+        words = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
+        in_range = (Clause(words, {Cut.RANGE: ""}),)
         evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
     collectives = ""
     if run.collectives_ns >= NCCL_SHARE * run.elapsed_ns:
@@ -276,10 +278,18 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
     # what lies in a range of the program's is part of what it does, whatever it measured; unless it warms up there
     is_set_up = rest_is_set_up and (not lies_in_ranges or within.name in warm_ups)
     idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
+    between = "between its first and its last work "
+    ran_nothing = (
+        Clause(
+            f"{collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for {of(run.idle_ns, run.elapsed_ns)}"
+        ),
+        *in_range,
+        *(until(Cut.CAUSE, Clause("; "), *explanation.clauses) if explanation.clauses else ()),
+    )
     yield run.finding(
-        f"between its first and its last work {collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for "
-        f"{of(run.idle_ns, run.elapsed_ns)}{in_range}; {explanation.text}.",
+        (Clause(between), *ran_nothing),
         *(() if is_set_up else _with_concatenating(run, explanation.faster)),
+        behind=(Clause(between, {Cut.WORDS: "then "}), *ran_nothing),
         loss_ns=0 if is_set_up else explanation.lost_ns,
         severity="info" if is_set_up or idles_little else "warning",
         idle_ns=run.idle_ns,
@@ -372,21 +382,26 @@ def _is_one_pause(run: Run, pauses: list[Any]) -> bool:
 def _explain_copies(run: Run, back: RoundTrips) -> Explanation:
     """Return what is said of gaps between a copy to the host and one to the device: how long they are, and for how long
     the CPU was outside of CUDA in them; which calls it was in, where these took long."""
-    text = (
-        f"{span(back.ns)} of that lie between a copy to the host and the next one to the device "
-        f"({times_over(back.count)}), the CPU "
-    )
+    clauses = [
+        Clause(
+            f"{span(back.ns)} of that lie between a copy to the host and the next one to the device"
+        ),
+        Clause(f" ({times_over(back.count)})", {Cut.DETAIL: ""}),
+    ]
     evidence = {"between_copies_ns": back.ns, "count": back.count}
     if back.in_calls_ns < _FEW_CALLS * back.ns:
-        text += "outside of CUDA"
+        clauses.append(Clause(", the CPU outside of CUDA"))
     else:
         outside_ns = back.ns - back.in_calls_ns
-        text += f"mostly outside of CUDA ({span(outside_ns)})"
+        clauses.append(Clause(", the CPU mostly outside of CUDA"))
+        clauses.append(Clause(f" ({span(outside_ns)})", {Cut.DETAIL: ""}))
         evidence["between_copies_outside_ns"] = outside_ns
     if back.calls and back.in_calls_ns >= _MANY_CALLS * back.ns:
-        text += f"; the rest mostly in {listed(back.calls)}"
+        clauses.append(
+            Clause(f"; the rest mostly in {listed(back.calls)}", {Cut.SECOND_CLAUSE: ""})
+        )
     faster = (_PIPELINE,) if run.idle_ns < _HARDLY_WORKS * run.elapsed_ns else ()
-    return Explanation(text, back.ns, evidence, faster, sure=True)
+    return Explanation(tuple(clauses), back.ns, evidence, faster, sure=True)
 
 
 def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
@@ -400,15 +415,21 @@ def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
     }
     again = 4 * idle_time.load_calls_in_least_quarter_ns >= _AGAIN * idle_time.load_calls_ns
     again = again and idle_time.loading_count >= _MANY_GAPS
-    text = (
-        f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was linked or "
-        f"loaded{', all along the run' if again else ''} ({times_over(idle_time.loads)}, for {span(idle_time.load_calls_ns)})"
+    clauses = (
+        Clause(
+            f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was linked or "
+            f"loaded{', all along the run' if again else ''}"
+        ),
+        Clause(
+            f" ({times_over(idle_time.loads)}, for {span(idle_time.load_calls_ns)})",
+            {Cut.DETAIL: ""},
+        ),
     )
     if not again:
         advice = _advice_to_warm_up(run, known=2 * idle_time.load_calls_ns >= idle_time.loading_ns)
-        return Explanation(text, idle_time.loading_ns, evidence, advice)
+        return Explanation(clauses, idle_time.loading_ns, evidence, advice)
     faster = _SAME_SHAPES if run.facts.torch else _LOAD_ONCE
-    return Explanation(text, idle_time.loading_ns, evidence, (faster,))
+    return Explanation(clauses, idle_time.loading_ns, evidence, (faster,))
 
 
 def _explain_next_batch(loader: InRange) -> Explanation:
@@ -417,13 +438,14 @@ def _explain_next_batch(loader: InRange) -> Explanation:
     loader: how long, and the name of torch's range, which says whether workers prepare the batches
     """
     workers = "MultiProcessing" in loader.name
-    text = (
-        f"for {span(loader.ns)} of that the CPU was getting the next batch (enumerate(DataLoader)), "
-        f"{'which its workers prepare' if workers else 'which no worker prepares ahead'}"
+    clauses = (
+        Clause(f"for {span(loader.ns)} of that the CPU was getting the next batch"),
+        Clause(" (enumerate(DataLoader))", {Cut.DETAIL: ""}),
+        Clause(f", {'which its workers prepare' if workers else 'which no worker prepares ahead'}"),
     )
     evidence = {"in_data_loader_ns": loader.ns, "range": loader.name}
     faster = _MORE_WORKERS if workers else _WORKERS
-    return Explanation(text, loader.ns, evidence, faster, sure=True)
+    return Explanation(clauses, loader.ns, evidence, faster, sure=True)
 
 
 def _explain_set_up(run: Run, inside: InRange) -> Explanation:
@@ -439,9 +461,12 @@ def _explain_set_up(run: Run, inside: InRange) -> Explanation:
     elsewhere_ns = run.idle_ns - inside.name_ns
     if len(ns_of_call) and 2 * (ns_of_call.max() - elsewhere_ns) > inside.name_ns:
         mostly = f", mostly in {ns_of_call.idxmax()}"
-    text = f"for {span(inside.name_ns)} of that the CPU was in {safe_text(inside.name)}{mostly}"
+    clauses = (
+        Clause(f"for {span(inside.name_ns)} of that the CPU was in {safe_text(inside.name)}"),
+        Clause(mostly, {Cut.DETAIL: ""}),
+    )
     evidence = {"in_set_up_ns": inside.name_ns, "range": inside.name}
-    return Explanation(text, inside.name_ns, evidence)
+    return Explanation(clauses, inside.name_ns, evidence)
 
 
 def _explain_first_launches(run: Run, idle_time: IdleTime, *, known: bool) -> Explanation:
@@ -459,20 +484,31 @@ def _explain_first_launches(run: Run, idle_time: IdleTime, *, known: bool) -> Ex
         before = "for" if known else "before"
         alone = f", {span(first.kernel_ns)} of it {before} {kernel_name(first.kernel)}"
         evidence["longest_first_launch_ns"] = first.kernel_ns
+    of_one = Clause(alone, {Cut.DETAIL: ""})
     if not known:
-        text = f"{span(first.ns)} of that passed before {kernels} ran for the first time{alone}"
+        passed = Clause(f"{span(first.ns)} of that passed before {kernels} ran for the first time")
+        loads = ()
         if first.loads_ns:
-            text += f"; calls that load code take {span(first.loads_ns)} of it"
+            calls = f"; calls that load code take {span(first.loads_ns)} of it"
+            loads = (Clause(calls, {Cut.SECOND_CLAUSE: ""}),)
             evidence["load_calls_ns"] = first.loads_ns
-        return Explanation(text, first.ns, evidence, _advice_to_warm_up(run, known=False))
+        faster = _advice_to_warm_up(run, known=False)
+        return Explanation((passed, of_one, *loads), first.ns, evidence, faster)
     rest_ns = run.elapsed_ns - first.ns
     evidence["without_it_ns"] = rest_ns
-    text = (
-        f"for {span(first.ns)} of that it waited for {kernels} to run for the first time "
-        f"(when code is compiled, loaded or set up){alone}; the rest of the run takes {span(rest_ns)}"
+    crowd, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, run.idle_ns - first.ns)
+    clauses = (
+        Clause(f"for {span(first.ns)} of that it waited for "),
+        Clause(
+            f"{kernels} to run for the first time",
+            {Cut.WORDS: f"the first run of {_bare(kernels)}"},
+        ),
+        Clause(" (when code is compiled, loaded or set up)", {Cut.REMARK: ""}),
+        of_one,
+        Clause(f"; the rest of the run takes {span(rest_ns)}", {Cut.TOTAL: ""}),
+        *crowd,
     )
-    clause, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, run.idle_ns - first.ns)
-    return Explanation(text + clause, first.ns, evidence | crowd_evidence, _advice_to_warm_up(run))
+    return Explanation(clauses, first.ns, evidence | crowd_evidence, _advice_to_warm_up(run))
 
 
 def _advice_to_warm_up(run: Run, *, known: bool = True) -> tuple[str, ...]:
@@ -496,32 +532,40 @@ def _explain_pauses(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explana
     count = len(pauses)
     rest_ns = run.idle_ns - lost_ns
     noun, pronoun = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
-    text = (
-        f"{span(lost_ns)} of that is {noun}: {_gaps_in_words(run, pauses)}; without {pronoun} the GPU idles for "
-        f"{span(rest_ns)}"
+    gaps = _gaps_in_words(run, pauses)
+    # one pause is as long as all of that
+    length = Clause(f": {gaps[0].words}", {Cut.TOTAL: ""} if count == 1 else {})
+    crowd, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, rest_ns)
+    clauses = (
+        Clause(f"{span(lost_ns)} of that is {noun}"),
+        length,
+        *gaps[1:],
+        Clause(f"; without {pronoun} the GPU idles for {span(rest_ns)}", {Cut.TOTAL: ""}),
+        *crowd,
     )
     evidence: dict[str, Any] = {
         "pauses_ns": lost_ns,
         "otherwise_idle_ns": rest_ns,
         "pauses": count,
     }
-    clause, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, rest_ns)
-    text += clause
-    evidence |= crowd_evidence
-    return Explanation(text, lost_ns, evidence, gaps=pauses)
+    return Explanation(clauses, lost_ns, evidence | crowd_evidence, gaps=pauses)
 
 
-def _crowd_in_rest(run: Run, crowd: Crowd, rest_ns: int) -> tuple[str, dict[str, Any]]:
-    """Return (clause, evidence) on the many gaps of one kind that are most of what an explanation leaves of the idle
-    time; ('', {}) if they are not, or if little is left.
+def _crowd_in_rest(
+    run: Run, crowd: Crowd, rest_ns: int
+) -> tuple[tuple[Clause, ...], dict[str, Any]]:
+    """Return (clauses, evidence) on the many gaps of one kind that are most of what an explanation leaves of the idle
+    time; ((), {}) if they are not, or if little is left.
 
     rest_ns: how much (ns) is left.  The crowd may take more, since the explanation may tell of gaps of the crowd: then
         it is no part of the rest
     """
     is_most_of_rest = _MOST_OF_IT * rest_ns <= crowd.ns <= rest_ns
     if not _has_many(crowd) or rest_ns < _LEFT_SHARE * run.elapsed_ns or not is_most_of_rest:
-        return "", {}
-    return f", of which {_crowd_in_words(crowd)} {span(crowd.ns)}", _crowd_evidence(crowd)
+        return (), {}
+    of_which = Clause(", of which ", {Cut.TOTAL: "; "})  # the total before it is gone
+    clauses = until(Cut.SECOND_CLAUSE, of_which, *_crowd_in_words(crowd))
+    return clauses, _crowd_evidence(crowd)
 
 
 def _main_cause(run: Run) -> Cause:
@@ -556,10 +600,12 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
     if kind not in ("host", "unknown", "launch_latency") and are_rounds_most:
         evidence = {"rounds": rounds.count, "round_ns": rounds.ns}
         evidence["idle_in_rounds_ns"] = rounds.idle_ns
-        return Explanation(in_words(rounds), rounds.idle_ns, evidence, (in_one_round(rounds),))
+        return Explanation(
+            (Clause(in_words(rounds)),), rounds.idle_ns, evidence, (in_one_round(rounds),)
+        )
     lost_ns = run.idle_in(*cause.causes)
-    text = f"for {span(lost_ns)} of that {cause.text}"
-    explanation = Explanation(text, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
+    clauses = (Clause(f"for {span(lost_ns)} of that {cause.text}"),)
+    explanation = Explanation(clauses, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
     if kind == "unknown" and run.facts.analysis.trace.recorder == "nsys":  # these are its options
         explanation.faster = (cause.faster[0] + _PAGE_FAULTS,)
     if kind in ("api", "sync"):
@@ -583,20 +629,21 @@ def _add_gaps(explanation: Explanation, run: Run, crowd: Crowd) -> None:
     """Add to an explanation the gaps that stand out beside the cause: many of one kind (`crowd`), and the longest
     ones.
 
-    explanation: its text, evidence and gaps are extended
+    explanation: its clauses, evidence and gaps are extended
     """
     # gaps of about the same length say more
     share = _MANY if _is_median_usual(crowd) else _MOST_OF_IT
     is_crowded = _has_many(crowd) and crowd.ns >= share * run.idle_ns
     if is_crowded:
-        explanation.text += f"; {_crowd_in_words(crowd)} {span(crowd.ns)}"
+        explanation.clauses += until(Cut.SECOND_CLAUSE, Clause("; "), *_crowd_in_words(crowd))
         explanation.evidence |= _crowd_evidence(crowd)
     longest = _longest_gaps(run)
     if is_crowded or explanation.faster:  # beside these only a gap that matters by itself
         longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle_ns]
-    if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle_ns:
+    if longest and sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle_ns:
         gaps = "gaps" if len(longest) > 1 else "gap"
-        explanation.text += f"; the longest {gaps}: {_gaps_in_words(run, longest)}"
+        told = Clause(f"; the longest {gaps}: "), *_gaps_in_words(run, longest)
+        explanation.clauses += until(Cut.THIRD_CLAUSE, *told)
         explanation.gaps = longest
 
 
@@ -604,7 +651,7 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
     """Add to an explanation which calls took most of the idle time of a cause, and what to do about those that launch
     nothing: what loads code or allocates need not be called again and again.
 
-    explanation: its text, evidence and advice are extended
+    explanation: its clauses, evidence and advice are extended
     """
     calls = run.details
     calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
@@ -616,10 +663,13 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
     # all that stay below the share, and the one that reaches it
     count = int((share_up_to_call < _CALLS_SHARE).sum()) + 1
     names = [str(name) for name in ns_of_call.index[: min(count, MOST_NAMED)]]
-    explanation.text += f", most of it in {' and '.join(names)}"
+    named = " and ".join(names)
+    shorter = {Cut.WORDS: f", mostly {named}", Cut.DETAIL: ""}
+    explanation.clauses += (Clause(f", most of it in {named}", shorter),)
     # the one that took longest is also the one that was called most often: how often is known of that
     if cause.causes == ("sync",) and names[0] == idle_time.sync_call:
-        explanation.text += f" (called {times_over(idle_time.sync_count)})"
+        called = f" (called {times_over(idle_time.sync_count)})"
+        explanation.clauses += (Clause(called, {Cut.DETAIL: ""}),)
         explanation.evidence["calls"] = idle_time.sync_count
     if cause.causes != ("api",):  # what to do about a synchronisation does not depend on its name
         return
@@ -645,12 +695,12 @@ def _largest_causes(run: Run, idle_time: IdleTime) -> Explanation:
     sums = [(ns, text) for ns, text in sums[:MOST_NAMED] if ns]
     texts = [f"for {span(ns)} {text}" for ns, text in sums]
     evidence = {f"idle_{number}_ns": ns for number, (ns, _) in enumerate(sums, 1)}
-    explanation = Explanation("", 0, evidence)
     if idle_time.sync_count >= _MANY_GAPS:
         texts.append(f"{idle_time.sync_call} was called {times_over(idle_time.sync_count)}")
-        explanation.evidence["calls"] = idle_time.sync_count
-    explanation.text = "; ".join(texts)
-    return explanation
+        evidence["calls"] = idle_time.sync_count
+    cuts = (Cut.SECOND_CLAUSE, Cut.THIRD_CLAUSE, Cut.FOURTH_CLAUSE)
+    later = [Clause(f"; {text}", {cut: ""}) for text, cut in zip(texts[1:], cuts, strict=False)]
+    return Explanation((*map(Clause, texts[:1]), *later), 0, evidence)
 
 
 # --- gaps ---
@@ -666,37 +716,62 @@ def _longest_gaps(run: Run) -> list[Any]:
     return [gap for gap in gaps[:MOST_NAMED] if gap.ns >= _NEARLY_AS_LONG * gaps[0].ns]
 
 
-def _gaps_in_words(run: Run, gaps: list[Any]) -> str:
-    return ", ".join(_gap_in_words(run, gap) for gap in gaps)
+def _gaps_in_words(run: Run, gaps: list[Any]) -> tuple[Clause, ...]:
+    """Return gaps in words; the first clause is how long the first one is."""
+    first, *later = gaps
+    cuts = (Cut.SECOND_PAUSE, Cut.THIRD_PAUSE)[: len(later)]
+    clauses = _gap_in_words(run, first)
+    for gap, cut in zip(later, cuts, strict=True):
+        clauses += until(cut, Clause(", "), *_gap_in_words(run, gap))
+    # where one is left out, this says so
+    return (*clauses, Clause("", {cuts[-1]: ", …"})) if later else clauses
 
 
-def _gap_in_words(run: Run, gap: Any) -> str:
+def _gap_in_words(run: Run, gap: Any) -> tuple[Clause, ...]:
     """Return a gap in words: "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA)": how long it is, when it
     began since the run's first work, what ended it, and what the CPU did.
 
     gap: a row of `frames.GAPS`
     """
-    called = gap.call and gap.call_ns > 0.02 * gap.ns
-    did = "no CUDA call took half of it" if called else "the CPU outside of CUDA"
-    if 2 * gap.call_ns >= gap.ns:
-        did = f"the CPU in {gap.call}"
+    did, cut = "the CPU outside of CUDA", Cut.DETAIL
     if gap.call == NOT_KNOWN:
         did = NOT_KNOWN
+    elif 2 * gap.call_ns >= gap.ns:
+        did = f"the CPU in {gap.call}"
+    elif gap.call and gap.call_ns > 0.02 * gap.ns:
+        did, cut = "no CUDA call took half of it", Cut.REMARK
     since = span(max(int(gap.start_ns) - run.row.start_ns, 0))
-    return f"{span(int(gap.ns))} at {since} before {kernel_name(gap.next)} ({did})"
+    return (
+        Clause(span(int(gap.ns))),
+        Clause(f" at {since}", {Cut.PLACE: ""}),
+        Clause(" before "),
+        _named(kernel_name(gap.next)),
+        Clause(f" ({did})", {cut: ""}),
+    )
 
 
 def _has_many(crowd: Crowd) -> bool:
     return crowd.count >= _MANY_GAPS
 
 
-def _crowd_in_words(crowd: Crowd) -> str:
-    """Return many gaps of one kind in words: "23,915 gaps of some 21 us before add of 2.8 us take", with the medians
+def _crowd_in_words(crowd: Crowd) -> tuple[Clause, ...]:
+    """Return many gaps of one kind in words: "23,915 gaps of some 21 us before add of 2.8 us take 0.50 s", with the medians
     where these stand for all of them."""
     before = kernel_name(crowd.before) if crowd.before else "other work"
+    take = Clause(f" take {span(crowd.ns)}")
     if not _stands_for_all(crowd):
-        return f"{crowd.count:,} gaps before {before} take"
-    return f"{crowd.count:,} gaps of some {span(crowd.gap_ns)} before {before} of {span(crowd.runs_ns)} take"
+        return Clause(f"{crowd.count:,} gaps before "), _named(before), take
+    gaps = Clause(f"{crowd.count:,} gaps of some {span(crowd.gap_ns)} before ")
+    return gaps, _named(before), Clause(f" of {span(crowd.runs_ns)}", {Cut.RANGE: ""}), take
+
+
+def _named(kernel: str) -> Clause:
+    return Clause(kernel, {Cut.WORDS: _bare(kernel)})
+
+
+def _bare(kernel: str) -> str:
+    """Return the name of a kernel, or what is said of several, without a namespace."""
+    return kernel.rpartition("::")[2]
 
 
 def _is_median_usual(crowd: Crowd) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.explain.clauses import Clause, Cut
 from nsysalign.explain.facts import WARN_SHARE
 from nsysalign.explain.finding import Findings
 from nsysalign.intervals import covered, disjoint
@@ -151,9 +152,20 @@ def page_migrations(run: Run) -> Findings:
         # The loss is an upper bound: what the CPU itself does between two touches takes its time all the same, unless
         # the GPU does that work.
         yield run.finding(
-            f"for {of(idle_ns, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
-            f"came back from the GPU in {plural(moved.touched_count, 'migration')}, one after the other; "
-            f"{quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}.",
+            (
+                Clause(
+                    f"for {of(idle_ns, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory"
+                ),
+                Clause(
+                    f": its pages came back from the GPU in {plural(moved.touched_count, 'migration')}",
+                    {Cut.SECOND_CLAUSE: ""},
+                ),
+                Clause(", one after the other", {Cut.WORDS: ""}),
+                Clause(
+                    f"; {quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}",
+                    {Cut.THIRD_CLAUSE: ""},
+                ),
+            ),
             "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
             loss_ns=idle_ns,
             idle_before_migrations_ns=idle_ns,
@@ -167,9 +179,18 @@ def page_migrations(run: Run) -> Findings:
     count = moved.to_device_count + moved.to_host_count
     beside_kernels_ns = moved.moving_ns - moved.alone_ns
     yield run.finding(
-        f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
-        f"GPU. Pages moved for {span(beside_kernels_ns)} while kernels ran, and for {span(moved.alone_ns)} while none "
-        "did; how long the page faults themselves took is not in the trace.",
+        (
+            Clause("managed memory moved page by page when it was touched"),
+            Clause(f": {plural(count, 'migration')}", {Cut.DETAIL: ""}),
+            Clause(" to and from the GPU", {Cut.WORDS: ""}),
+            Clause(
+                f". Pages moved for {span(beside_kernels_ns)} while kernels ran, and for {span(moved.alone_ns)} while none did",
+                {Cut.SECOND_CLAUSE: ""},
+            ),
+            Clause(
+                "; how long the page faults themselves took is not in the trace", {Cut.REMARK: ""}
+            ),
+        ),
         "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
         "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);",
         loss_ns=moved.moving_ns

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.explain.clauses import Clause, Cut, ever_shorter
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.model import CALL, OURS, Trace, pid_of
@@ -117,9 +118,12 @@ def lost_records(facts: Facts) -> Findings:
             text = f"Ranges that call CUDA ({row.range}) go on for {span(after)} after the last CUDA call of their thread in this trace: records were lost."
             evidence_of_text[text] = {"after_last_call_ns": after}
     for text, evidence in evidence_of_text.items():
-        title = f"{text} What is said of the GPU counts only what is there."
+        only = Clause(
+            " What is said of the GPU counts only what is there.", {Cut.SECOND_CLAUSE: ""}
+        )
+        texts = ever_shorter(Clause(text), only)
         advice = Advice("Record again, a shorter part, and synchronise before the program ends")
-        yield Finding("error", "the run", title, evidence, advice)
+        yield Finding("error", "the run", texts[0], evidence, advice, shorter=texts)
 
 
 def _thinned(facts: Facts) -> Finding:

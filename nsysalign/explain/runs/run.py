@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from nsysalign.causes import CAUSES
+from nsysalign.explain.clauses import Clause, Cut, ever_shorter
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding
 from nsysalign.explain.runs.pages import PageMigrations
@@ -79,22 +81,31 @@ class Run:
 
     def finding(
         self,
-        title: str,
+        clauses: Sequence[Clause],
         *faster: str,
+        behind: Sequence[Clause] = (),
         loss_ns: float = 0,
         severity: str = "warning",
         **evidence: Any,
     ) -> Finding:
         """Return a finding about the run.
 
-        title: what is found, which gets the run's name before it if there are several runs
+        clauses: what is found, which gets the run's name before it if there are several runs
         faster: how to make the program faster, then the code for it, as in `Advice`
+        behind: what is found, in the words that it has behind a sentence about set-up, if these are others
         """
         name = self.row.label  # "run", or "run (GPU 1)" where there are several
-        title = title if name == "run" else f"{subject(name)}: {title}"
-        title = title[:1].upper() + title[1:]
+        alone = ever_shorter(*self._named(), *clauses)
         evidence = {"elapsed_ns": self.elapsed_ns, **evidence}
-        advice = Advice("", *faster)
         return Finding(
-            severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
+            severity, name, alone[0], evidence, Advice("", *faster), loss_ns=int(loss_ns), interval=self.row.interval,
+            shorter=alone, behind=ever_shorter(*(behind or clauses)),
         )  # fmt: skip
+
+    def _named(self) -> tuple[Clause, ...]:
+        """Return the name of the run, "Run (GPU 1): ", later "GPU 1: "; nothing where there is one run."""
+        name = self.row.label
+        if name == "run":
+            return ()
+        owner = name.removeprefix("run (").removesuffix(")")
+        return (Clause(f"{subject(name)}: ", {Cut.CALLS_TIME: f"{owner}: "}),)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.explain.clauses import Clause, Cut
 from nsysalign.explain.finding import Findings
 from nsysalign.explain.runs.ranges import InRange, in_ranges
 from nsysalign.intervals import union
 from nsysalign.model import Trace, pid_of
-from nsysalign.text import of, span
+from nsysalign.text import of, same_unit, span
 
 if TYPE_CHECKING:
     from nsysalign.explain.runs.run import Run
@@ -23,6 +24,8 @@ SET_UP_SHARE = 0.5
 #: A GPU that works for more than this share of the time is not waited for.  Time outside of calls may be just what the
 #: CPU should do: there, not from the second share on.
 _BUSY, _BUSY_WITHOUT_CALLS = 0.1, 0.05
+#: A call that takes this share of the calls before the first work may stand for them.
+_NEARLY_ALL = 0.9
 #: From this share on, what follows the last work is named as well.
 _AFTERWARDS = 0.1
 
@@ -128,24 +131,29 @@ def set_up(run: Run) -> Findings:
         return
     gpu_works_somewhat = times.busy_ns >= _BUSY_WITHOUT_CALLS * whole_ns
     if times.before.ns + times.after.ns >= least_ns:
-        title, evidence = _said_of_calls(times)
+        clauses, evidence = _said_of_calls(times)
     elif gpu_works_somewhat:
         return
     elif times.until_ns >= least_ns:
-        title, evidence = _said_of_time_before(times)
+        clauses, evidence = _said_of_time_before(times)
     elif times.until_ns + times.since_ns >= least_ns:
-        title, evidence = _said_of_both_sides(times)
+        clauses, evidence = _said_of_both_sides(times)
     else:
         return
-    yield run.finding(title, whole_ns=whole_ns, **evidence)
+    yield run.finding(clauses, whole_ns=whole_ns, **evidence)
 
 
-def _gpu_works(known: SetUp) -> str:
-    return f"the GPU works for {span(known.busy_ns)}."
+def _gpu_works(known: SetUp) -> Clause:
+    return Clause(f"; the GPU works for {span(known.busy_ns)}", {Cut.GPU_TIME: ""})
 
 
-def _said_of_calls(known: SetUp) -> tuple[str, dict[str, int]]:
-    """Return (title, evidence) where CUDA calls before the first work and after the last one took most of the
+def _beside_the_cause(words: str, instead: str = "") -> Clause:
+    """Return what says less than why the GPU was idle later on: where there is no room for that, it is back."""
+    return Clause(words, {Cut.CALL: instead, Cut.CAUSE: words})
+
+
+def _said_of_calls(known: SetUp) -> tuple[tuple[Clause, ...], dict[str, int]]:
+    """Return (clauses, evidence) where CUDA calls before the first work and after the last one took most of the
     time."""
     before, after = known.before, known.after
     evidence = {
@@ -153,39 +161,50 @@ def _said_of_calls(known: SetUp) -> tuple[str, dict[str, int]]:
         "gpu_works_ns": known.busy_ns,
         "before_call_ns": before.most_ns,
     }
-    afterwards = ""
+    pass_in_calls = f"{of(before.ns, known.whole_ns)} pass in CUDA calls"
+    of_call = f" ({before.most} {span(before.most_ns)})"
+    if before.most_ns >= _NEARLY_ALL * before.ns and same_unit(before.most_ns, known.whole_ns):
+        by_call = f"{of(before.most_ns, known.whole_ns)} are {before.most}"
+        calls = Clause(pass_in_calls, {Cut.SET_UP: by_call})
+        call = Clause(of_call, {Cut.SET_UP: ""})
+    else:
+        in_calls = f"{of(before.ns, known.whole_ns)} are CUDA calls"
+        calls = Clause(pass_in_calls, {Cut.SET_UP: in_calls})
+        call = _beside_the_cause(of_call)
+    clauses = [calls, Clause(" before the GPU's first work"), call]
     if after.ns >= _AFTERWARDS * known.whole_ns:
-        afterwards = f", {span(after.ns)} after its last ({after.most} {span(after.most_ns)})"
+        clauses += [
+            Clause(f", {span(after.ns)} after its last"),
+            _beside_the_cause(f" ({after.most} {span(after.most_ns)})"),
+        ]
         evidence |= {"after_last_work_ns": after.ns, "after_call_ns": after.most_ns}
-    name = "set-up"
-    if (
-        2 * known.before_in.ns > known.until_ns
-    ):  # most of it lies in ranges: the program itself counts it
-        name = f"in its own range {known.before_in.name}"
-    title = (
-        f"{of(before.ns, known.whole_ns)} pass in CUDA calls before the GPU's first work "
-        f"({before.most} {span(before.most_ns)}){afterwards}: {name}; {_gpu_works(known)}"
-    )
-    return title, evidence
+    if 2 * known.before_in.ns > known.until_ns:  # most of it is in ranges: the program counts it
+        clauses.append(Clause(f": in its own range {known.before_in.name}"))
+    else:
+        clauses.append(Clause(": set-up", {Cut.SET_UP: ""}))
+    return (*clauses, _gpu_works(known)), evidence
 
 
-def _said_of_time_before(known: SetUp) -> tuple[str, dict[str, int]]:
-    """Return (title, evidence) where most of the time passed before the first work, but not in recorded calls:
+def _said_of_time_before(known: SetUp) -> tuple[tuple[Clause, ...], dict[str, int]]:
+    """Return (clauses, evidence) where most of the time passed before the first work, but not in recorded calls:
     what creates a context need not be a recorded call."""
     evidence = {
         "before_first_work_ns": known.before.ns,
         "gpu_works_ns": known.busy_ns,
         "first_call_to_first_work_ns": known.until_ns,
     }
-    title = (
-        f"{of(known.until_ns, known.whole_ns)} since the first CUDA call pass before the GPU's first work, "
-        f"{span(known.before.ns)} of them in CUDA calls; {_gpu_works(known)}"
+    clauses = (
+        Clause(
+            f"{of(known.until_ns, known.whole_ns)} since the first CUDA call pass before the GPU's first work"
+        ),
+        Clause(f", {span(known.before.ns)} of them in CUDA calls", {Cut.CALLS_TIME: ""}),
+        _gpu_works(known),
     )
-    return title, evidence
+    return clauses, evidence
 
 
-def _said_of_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
-    """Return (title, evidence) where the times before the first work and after the last are most only
+def _said_of_both_sides(known: SetUp) -> tuple[tuple[Clause, ...], dict[str, int]]:
+    """Return (clauses, evidence) where the times before the first work and after the last are most only
     together."""
     work_within_ns = known.whole_ns - known.until_ns - known.since_ns
     evidence = {
@@ -193,8 +212,13 @@ def _said_of_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
         "last_work_to_last_call_ns": known.since_ns,
         "work_within_ns": work_within_ns,
     }
-    title = (
-        f"All work on the GPU lies within {span(work_within_ns)} of the {span(known.whole_ns)} from the first CUDA call to "
-        f"the last: {span(known.until_ns)} before it, {span(known.since_ns)} after it."
+    clauses = (
+        Clause(
+            f"All work on the GPU lies within {span(work_within_ns)} of the {span(known.whole_ns)}"
+        ),
+        _beside_the_cause(
+            f" from the first CUDA call to the last: {span(known.until_ns)} before it, {span(known.since_ns)} after it",
+            instead=" since the first CUDA call",
+        ),
     )
-    return title, evidence
+    return clauses, evidence
