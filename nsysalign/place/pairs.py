@@ -408,7 +408,8 @@ class _NumberedEvents:
         start, end: numbers of the two events
 
         They are a pair if their records alternate, start first, and begin on the same thread, and if no
-        stream waits for either event.
+        stream waits for either event, nor the host for the start: it asks what is done, as Open MPI does after each
+        of its copies.
 
         [record s] work [record e] [wait for e]   [record s] work [record e]      one repetition: the host did
                                                                                   not wait for the second end
@@ -423,6 +424,9 @@ class _NumberedEvents:
             return []
         alternating = [call for pair in zip(starts, ends, strict=True) for call in pair]
         if any(call.start_ns >= following.start_ns for call, following in pairwise(alternating)):
+            return []
+        waits = [self._first_wait(("event", start), call.start_ns) for call in starts]
+        if any(wait and wait.start_ns < call.start_ns for wait, call in zip(waits, ends, strict=True)):
             return []
         next_starts_ns = [call.start_ns for call in starts[1:]] + [float("inf")]
         known = []

@@ -77,6 +77,10 @@ def letters(pairs: np.ndarray) -> str:
     ("C C R1 w R2 R1 w R2 W2", "cd"),                       # not each end was waited for
     ("C C R1 w R2 R1 w R2", ""),
     ("C C R1 w R2 O2 W2", ""),                              # orders streams
+    ("C C w R1 Q1 w R2 Q2", ""),                            # asks what is done: Open MPI's copies (p2p_acc)
+    ("C C C w R1 Q1! Q1 w R2 W2 w R3 W3", ""),              # so often that it is done at last
+    ("C C R1 Q1! w R2 W2", "ab"),                           # it goes on without an answer
+    ("C C R1 w R2 W1 W2", "ab"),                            # at the end for both
     ("C C R1 w R1 w R2 W2", ""),                            # records do not alternate
     ("C . C R1 w R2 W2", ""),                               # not created together
     ("C C R1 w 2:R2 W2", ""),                               # by two threads
@@ -149,7 +153,7 @@ def test_waits_that_are_not_kept_close_no_pair(monkeypatch):
     ]
     often = np.isin(tokens, ["R1", "R2", "R3", "R4", "W2", "Q2", "D"])
     share = np.where(often, 4, 1) / np.where(often, 4, 1).sum()
-    programs = ["C C C C " + " ".join(random.choice(tokens, 24, p=share)) for _ in range(100)]
+    programs = ["C C C C " + " ".join(random.choice(tokens, 24, p=share)) for _ in range(200)]
     read = [read_pairs(*drawn(program))[0].tolist() for program in programs]
     monkeypatch.setattr(
         _NumberedEvents, "add_wait", lambda events, key, call: events.waits[key].append(call)
