@@ -426,7 +426,9 @@ class _NumberedEvents:
         if any(call.start_ns >= following.start_ns for call, following in pairwise(alternating)):
             return []
         waits = [self._first_wait(("event", start), call.start_ns) for call in starts]
-        if any(wait and wait.start_ns < call.start_ns for wait, call in zip(waits, ends, strict=True)):
+        if any(
+            wait and wait.start_ns < call.start_ns for wait, call in zip(waits, ends, strict=True)
+        ):
             return []
         next_starts_ns = [call.start_ns for call in starts[1:]] + [float("inf")]
         known = []

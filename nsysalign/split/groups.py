@@ -87,7 +87,7 @@ class Measured(NamedTuple):
     """The intervals of one label, sorted by start: arrays of equal length.
 
     elapsed_ns: how long each took
-    idle_ns:    for how long of that no kernel or graph ran
+    idle_ns:    for how long of that none of the work ran that it issued, on any stream
     pid:        the process of each
     the others: what each issued, as in `issued.Work`
     """
@@ -629,12 +629,12 @@ def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
 def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total: int) -> bool:
     """Return whether an interval of a kind is a first call.
 
-    It takes 900 us of which 850 us pass without a kernel, the others 20 us and 5 us: a first call.
+    It takes 900 us, of which its own work does not run for 850 us; the others 20 us and 5 us: a first call.
 
     It is slower than the others by RATIO, or by RATIO_NOTHING_NEW if no kernel is new to its
     process; one of the others may be slower still, if there are enough for paces: of few that is another kind.  Its excess over
     their median is at least SHARE of the label's time without the first calls that are known, which may be most of it,
-    and at least half of this excess passes without a kernel.  It launched what all others did (`_runs_what_they_run`).
+    and at least half of this excess passes while none of its work runs.  It launched what all others did (`_runs_what_they_run`).
 
     at:     the positions of the kind's intervals
     number: the position of the interval
@@ -678,7 +678,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     varied = np.flatnonzero(_work_varies(intervals, work.busy_ns))
     grids, blocks = grids_of(split.trace, split.alignment, issues, varied)
     work = work._replace(grids=grids, blocks=blocks)
-    of_interval, table = group_table(intervals, split.parts, work)
+    of_interval, table = group_table(intervals, work)
     issued = _issued(split, issues, table)
     table = table.assign(
         work=names_of_kinds(table, of_interval, work, issues.names, issued),
@@ -708,28 +708,27 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     no = np.zeros(len(intervals), bool)
     work = Work(
         operations=operations, graphs=zero, size=zero, content=operations, names=zero, name_bits=zero,
-        graph=zero, grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
+        graph=zero, grids=zero, blocks=zero, main=zero - 1,
+        busy_ns=intervals["gpu_busy_ns"].to_numpy(), waits=zero, late=no, new=no,
         frees=no, behind=no,
     )  # fmt: skip
-    of_interval, table = group_table(intervals, parts, work)
+    of_interval, table = group_table(intervals, work)
     of_groups = _parts(parts, of_interval, len(table))
     ledger = _ledger(_details(details, of_interval), of_groups)
     return Groups(of_interval, table, ledger, frames.empty(frames.ISSUED), of_groups)
 
 
-def group_table(
-    intervals: pd.DataFrame, parts: pd.DataFrame, work: Work
-) -> tuple[np.ndarray, pd.DataFrame]:
+def group_table(intervals: pd.DataFrame, work: Work) -> tuple[np.ndarray, pd.DataFrame]:
     """Return (the group of each interval, -1 for runs; `frames.GROUPS`, a row per group).
 
     The columns `work`, `main` and `elsewhere_ns` need the trace: they are empty here, and `groups_of` fills them.
 
     intervals: `frames.INTERVALS`
-    parts:     `frames.PARTS`
     work:      what each interval issued
     """
     elapsed_ns = intervals["elapsed_ns"].to_numpy()
-    idle_ns = elapsed_ns - _kernel_ns(parts, len(intervals))
+    # what ended later says nothing of this time
+    idle_ns = elapsed_ns - np.where(work.late, 0, np.minimum(work.busy_ns, elapsed_ns))
     start = intervals["start_ns"].to_numpy()
     pid = intervals["pid"].to_numpy()
     # it issued nothing, and nothing ran in it
@@ -758,17 +757,6 @@ def group_table(
     if not rows:
         return of_interval, frames.empty(frames.GROUPS)
     return of_interval, frames.check(pd.DataFrame(rows), frames.GROUPS)
-
-
-def _kernel_ns(parts: pd.DataFrame, count: int) -> np.ndarray:
-    """Return for how long (ns) kernels and graphs ran in each of `count` intervals.
-
-    parts: `frames.PARTS`
-    """
-    rows = parts[parts["cause"].isin(("kernel", "graph"))]
-    out = np.zeros(count, np.int64)
-    np.add.at(out, rows["interval"].to_numpy(), rows["ns"].to_numpy())
-    return out
 
 
 def _lengths(elapsed_ns: np.ndarray, numbers: np.ndarray, role: str) -> dict[str, int]:

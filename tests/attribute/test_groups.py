@@ -293,6 +293,34 @@ def test_what_ran_inside_is_not_what_was_issued(tmp_path):
     assert all(group.late == 0 and group.empty == 0 for group in label.groups)
 
 
+def test_what_its_own_work_takes_makes_no_first_call(tmp_path):
+    """llm-community copies in line, then beside the kernels: 138 and 98.6 ms, and the first was left out.
+
+    stream 7    r CC      CC      CC      w r   r CC      CC  CC      w r
+    stream 13        KKKK    KKKK    KKKK            KKKK KKKK KKKK
+    """
+
+    def draw(world):
+        for at, step, kernel in ((0, 45_600, 34_600), (500_000, 11_000, 29_200)):
+            start = world.record(at + 10, at, at + 2)
+            for k in range(3):
+                begin = at + 20 + k * step
+                copied = begin + 11_000
+                call = world.call("memcpy", begin - 8, begin - 4)
+                world.copy(begin, copied, call, pageable=False, nbytes=1 << 26)
+                kernel_begin = max(copied, world.ops[-2].end if k else 0)
+                call = world.call("launch", begin - 3, begin - 1)
+                world.kernel(kernel_begin, kernel_begin + kernel, call, 13, name="busy")
+            last = world.ops[-1].end
+            done = world.record(last, begin, begin + 2, 13)
+            world.wait(done, begin + 3, begin + 4, 7)
+            world.pair(start, world.record(last + 3, begin + 5, begin + 6), f"pair#{at and 1}")
+            world.sync(begin + 8, last + 20)
+
+    (label,) = drawn(tmp_path, draw, logs=True, streams={7: NON_BLOCKING, 13: NON_BLOCKING}).grouped
+    assert (label.first, label.usual.count) == ((), 2)
+
+
 def test_work_that_ends_after_the_second_reading_and_none_at_all(tmp_path):
     """One range of host readings issues what runs later, the other issues nothing."""
 
