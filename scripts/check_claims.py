@@ -921,6 +921,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             row["start_ns"] <= its["start_ns"] and its["end_ns"] <= row["end_ns"]
             for its in e.rows.values()
         )),
+        "longer_range_ns": lambda: (
+            min(elapsed(e.labels[f.label])), max(r["max_ns"] for r in e.host_ranges if r["label"] == f.label)
+        ),
+        "longer_range_kernels_share": lambda: (0, max(e.gpu(k) / elapsed([k])[0] for k in e.labels[f.label])),
         "range_lasts_ns": lambda: {r["median_ns"] for r in e.host_ranges if r["label"] == f.label},
         "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
         "timings_at_a_time": lambda: e.at_a_time(f.label),

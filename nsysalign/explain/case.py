@@ -298,6 +298,13 @@ class Case:
         )
         return typical_of(self.sums, self.typical, self.kernels_ns, worked, earlier)
 
+    def lasting_ns(self, group: Group) -> int:
+        """How long the NVTX ranges of a group lasted on their threads, added up, where each ends behind its work on the GPU; 0
+        for others, and where that is not known."""
+        known = self.facts.analysis.of_runs_by(WorkOfIntervals)
+        range_ns = known[0].range_ns[group.intervals] if known else np.zeros(1, np.int64)
+        return int(range_ns.sum()) if range_ns.all() else 0
+
     @property
     def word(self) -> str:
         """The verdict word of its typical interval."""

@@ -356,6 +356,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     else:
         told = _of_one_kind(case, cause, numbers)
     title, rule, verdict, words = told
+    if "range_lasts_ns" not in numbers.evidence:
+        title += sentences.of_ranges(case, shown, numbers)
     if quick := case.quicker_elsewhere:
         rule, verdict, words = "slower-kernel", MIXED, sentences.slower_words(quick)
         title += f" {sentences.of_slower_kernel(case, numbers)}"

@@ -393,6 +393,25 @@ def _reads(case: Case, numbers: Numbers) -> str:
     return f"{spoken(case.label.name)} measured {time}"
 
 
+def of_ranges(case: Case, shown: Sequence[Group], numbers: Numbers) -> str:
+    """A sentence on the group whose ranges last longest beside their work on the GPU, with a space before it: a thread that
+    waits in its range for its work waits from the range's start to its end.  '' where they last about as long as the work.
+
+    thread   [ CPU    launch   wait       ]   47.7 ms, of which kernels are 38 %
+    GPU                  [KKK   KKKKK  KK]    35.4 ms, 52 %
+    """
+    lasting_ns = {group.number: case.lasting_ns(group) for group in shown}
+    group = max(shown, key=lambda g: lasting_ns[g.number] / g.total_ns)
+    whole_ns = lasting_ns[group.number]
+    if whole_ns <= ALIKE * group.total_ns:
+        return ""
+    lasts = numbers.time("longer_range", whole_ns / group.count)
+    share = numbers.share("longer_range_kernels", group.ns("kernel", "graph"), whole_ns)
+    of_group = f" of {duration(group.total_ns / group.count)}" if shown[1:] else ""
+    mean = " on average" if group.count > 1 else ""
+    return f" The range{of_group} itself lasts {lasts}{mean} (kernels {share})."
+
+
 def _works(case: Case, numbers: Numbers) -> str:
     """Return how much of a GPU-bound time is work of the GPU, and which kernel takes most of it:
     ": 98 % kernels. sort is 81 % of its kernel time: look at it with ncu.", "; kernels ran for 1.2 ms of it (98 %)."

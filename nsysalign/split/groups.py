@@ -140,10 +140,15 @@ class Part(NamedTuple):
 
 
 class WorkOfIntervals(NamedTuple):
-    """key: per interval a number that is equal for the same operations with the same grids and as many bytes; 0 where that
-    is not known."""
+    """What rules may ask about each interval's work.
+
+    key:      a number that is equal for the same operations with the same grids and as many bytes; 0 where that is not
+              known
+    range_ns: of an NVTX range that ends behind its work on the GPU, how long it lasted on its thread; 0 for all others
+    """
 
     key: np.ndarray
+    range_ns: np.ndarray
 
 
 class Groups(NamedTuple):
@@ -691,7 +696,15 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     )
     ledger = _ledger(named_time, parts)
     key = np.where(grids == 0, 0, _same_work(work))
-    return Groups(of_interval, table, ledger, issued, parts, (WorkOfIntervals(key),))
+    works = WorkOfIntervals(key, _lasting_ns(split.alignment.windows))
+    return Groups(of_interval, table, ledger, issued, parts, (works,))
+
+
+def _lasting_ns(windows: pd.DataFrame) -> np.ndarray:
+    """Return `WorkOfIntervals.range_ns`.  windows: `frames.WINDOWS`"""
+    opened, closed = windows["open_ns"].to_numpy(), windows["close_ns"].to_numpy()
+    waited = (windows["kind"] == "nvtx").to_numpy() & (closed >= windows["end_ns"].to_numpy())
+    return np.where(waited, closed - opened, 0)
 
 
 def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.DataFrame) -> Groups:

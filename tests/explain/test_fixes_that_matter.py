@@ -105,7 +105,9 @@ def test_the_first_timing_of_each_size(again, prepares_us, advised):
     drawn = repeat(12, "x", ("host", 40_000), set_up, ("sync", 900), **more)
     drawn += repeat(30, "x", ("host", 1_200), ("sync", 900), **more)
     sizes = [*range(1, 13), *(1 + k % 12 if k < again else 50 + k for k in range(30))]
-    drawn = replace(analysis(drawn), of_runs=(WorkOfIntervals(np.array(sizes)),))
+    drawn = replace(
+        analysis(drawn), of_runs=(WorkOfIntervals(np.array(sizes), np.zeros(len(sizes))),)
+    )
     said = told(drawn, [])
     assert ("12 timings are the first of their size" in said.labels[0].sentence) == advised
     assert any("pad(x, n)" in code for code in codes(said)) == advised

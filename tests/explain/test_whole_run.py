@@ -673,6 +673,31 @@ def test_records_that_were_lost_come_before_all_else(tmp_path):
     assert said.sentence.startswith("Ranges that call CUDA (step) go on for 4.90 ms after the last")
 
 
+@pytest.mark.parametrize(
+    ("until_us", "lasts"), [(47_700, 47_700_000), (38_000, None), (30_000, None)]
+)
+def test_what_a_range_lasts_beside_its_work(tmp_path, until_us, lasts):
+    """Darknet-53 by TensorFlow: 35.4 ms of GPU work, "kernels 52 %", in a range of 47.7 ms whose thread waited for it.
+
+    thread   [ CPU     launch  launch  ][wait]     12 ms before the first work; or it goes on before that is done
+    GPU                   [KKK    KKKKKK]
+    """
+
+    def draw(w):
+        for at in (1_000_000, 100_000_000):
+            w.ranges.append(Range("Model", at, at + 1_000 * until_us, w.pid))
+            for begin, until in ((12_000_000, 20_000_000), (37_000_000, 47_400_000)):
+                launch = at + min(begin - 10_000, 25_000_000)
+                w.kernel(at + begin, at + until, w.call("launch", launch, launch + 4_000))
+            w.sync(at + 25_010_000, at + 47_405_000)
+
+    told = rules(recorded(tmp_path, draw, until=200_000_000))
+    evidence = {name: value for found in told.values() for name, value in found.evidence.items()}
+    assert evidence.get("longer_range_ns") == lasts
+    if lasts:
+        assert evidence["longer_range_kernels_share"] == pytest.approx(18.4 / 47.7, abs=1e-4)
+
+
 def test_work_that_fills_little_of_the_time_of_its_process(tmp_path):
     def draw(w):
         w.call("other", 0, 1_000_000)
