@@ -59,7 +59,14 @@ from nsysalign.explain.verdict import (
 from nsysalign.intervals import covered_ns
 from nsysalign.label import FIRST, Group, Label, pace_words
 from nsysalign.memory import trim_memory
-from nsysalign.model import HOST_TIMERS, LOW_CLOCK, OPERATION_KINDS, SLOWED_BITS, Analysis
+from nsysalign.model import (
+    HOST_TIMERS,
+    LOST_ROWS,
+    LOW_CLOCK,
+    OPERATION_KINDS,
+    SLOWED_BITS,
+    Analysis,
+)
 from nsysalign.parts import parts_matrix, staging
 from nsysalign.text import (
     duration,
@@ -1295,7 +1302,8 @@ def _remarks(
 
     - what labels of a run that was traced in turns take traced and untraced
     - how the script ended, if it failed
-    - which readings of a clock are in no timing; at which clock the GPU ran, where it was slowed down in nearly all
+    - which readings of a clock are in no timing; at which clock the GPU ran, where it was slowed down in nearly all; which
+      ranges are whole, where rows were lost
     - how long first calls took
     - why no timing of the program's own was seen
     - that a run without nsys is there
@@ -1310,7 +1318,9 @@ def _remarks(
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.append(f"the script {_ended(analysis)}{unread}")
-    shown = (note for note in analysis.notes if note.startswith((HOST_TIMERS, LOW_CLOCK)))
+    shown = (
+        note for note in analysis.notes if note.startswith((HOST_TIMERS, LOW_CLOCK, LOST_ROWS))
+    )
     remarks += [safe_text(note.removeprefix(HOST_TIMERS)) for note in shown]
     if on_first_calls := _remark_on_first_calls(analysis, rows, is_first_call, short):
         remarks.append(on_first_calls)

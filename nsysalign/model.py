@@ -82,6 +82,8 @@ ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 HOST_TIMERS = "host timers: "
 #: How the note begins that says at which clock nearly all timings ran: a first screen has it, too.
 LOW_CLOCK = "the GPU ran at "
+#: How the note begins that says which ranges are left where rows were lost; there, too.
+LOST_ROWS = "rows were lost: "
 
 #: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices
 #: (CUpti_ActivityMemcpyKind is continued by nsys: ENUM_CUDA_MEMCPY_OPER).

@@ -27,8 +27,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import MOST_NESTED, any_open, least, ragged, too_deep
-from nsysalign.model import MOST_STREAMS, ORIGIN, OURS, Alignment, Trace
+from nsysalign.intervals import MOST_NESTED, any_open, group, least, ragged, too_deep
+from nsysalign.model import LOST_ROWS, MOST_STREAMS, ORIGIN, OURS, Alignment, Trace
+from nsysalign.text import plural
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
 #: cuBLAS, cuSOLVER; torch's operators, their backward passes, FSDP and DDP; pyprof's descriptions of calls.
@@ -37,6 +38,8 @@ _OF_LIBRARIES = re.compile(
     r"|cu(dnn|blas|solver|sparse|fft)[A-Z_]|\w+Backward\d\b|DistributedDataParallel\.|Optimizer\.|\{'mod':"
     r"|(Xla[A-Z]\w*|Thunk):#|enumerate\(DataLoader\)|## Call CompiledFxGraph|PyTorch Profiler|ProfilerStep\b"
 )
+#: So many ranges of a name, and so many of them with calls, tell what the others should hold.
+_SOME_RANGES = 3
 #: The number of the name that the tool's own stretches have among the names of the trace.
 _NAME = -2
 
@@ -67,7 +70,9 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     """
     ranges = trace.ranges
     spans = spans_of_ranges(trace, operation_lane)
+    spans, notes_on_damaged = _without_damaged(trace, spans)
     spans, notes = _without_deep(trace, spans)
+    notes += notes_on_damaged
     # now one per range and device
     spans, all_lanes, stream_sets = _joined_over_streams(spans, lanes)
     row = spans["range"].to_numpy()  # of the range
@@ -100,6 +105,64 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     }
     windows = frames.lean(columns, frames.WINDOWS, len(spans))
     return RangeWindows(windows, notes, all_lanes, stream_sets)
+
+
+def _without_damaged(trace: Trace, spans: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return (the spans without those of ranges that lack a part of their work, as rows were lost; a note on how many are
+    whole if there are any such).
+
+    spans: a row per range and stream, as `spans_of_ranges` returns them
+
+    Rows were lost in a process if its ranges go on without any CUDA call.  The rows of a thread may end before those of
+    others: ranges of its process that end behind its last call are not whole.
+
+    ranges           [step ][step ][step ][step ][step ][step ][step ][step ]
+    calls                cc     cc     cc     cc     cc
+    other thread's        bb     bb     b     two are whole
+    """
+    calls, ranges = trace.calls, trace.ranges
+    end = ranges["end_ns"].to_numpy()
+    damaged = np.zeros(len(ranges), bool)
+    notes = []
+    for process, rows in group(
+        ranges["process"].to_numpy(), np.flatnonzero(trace.program_ranges)
+    ).items():
+        of_process = calls[calls["process"] == process]
+        if not len(of_process) or not _repeated_without(ranges.iloc[rows], of_process):
+            continue
+        of_threads = [of_thread for _, of_thread in of_process.groupby("thread")]
+        lost = {
+            int(of_thread["end_ns"].max()): name
+            for of_thread in of_threads
+            if (name := _repeated_without(ranges.iloc[rows], of_thread))
+        }
+        whole_until_ns = min(lost)
+        damaged[rows] = end[rows] > whole_until_ns
+        name = lost[whole_until_ns]
+        named = rows[ranges["text"].to_numpy()[rows] == name]
+        whole = int((~damaged[named]).sum())
+        notes.append(
+            f"{LOST_ROWS}{whole:,} of {plural(len(named), 'range')} {name} are whole; the others have no interval"
+        )
+    return spans[~damaged[spans["range"].to_numpy()]], notes
+
+
+def _repeated_without(ranges: pd.DataFrame, calls: pd.DataFrame) -> str:
+    """Return the name of which most ranges go on behind these calls, though most earlier ones hold some of them; '' for
+    none.
+
+    ranges, calls: rows of `frames.RANGES` and `frames.CALLS` of one process
+    """
+    last_ns = calls["end_ns"].max()
+    call_ns = calls["start_ns"].to_numpy()  # rising
+    earlier = ranges["start_ns"].to_numpy() <= last_ns
+    before = np.searchsorted(call_ns, ranges["start_ns"])
+    holds = np.searchsorted(call_ns, ranges["end_ns"]) > before
+    columns = {"holds": holds, "earlier": earlier, "later": ~earlier}
+    count = pd.DataFrame(columns).groupby(ranges["text"].to_numpy()).sum()
+    enough = (count["later"] >= _SOME_RANGES) & (count["holds"] >= _SOME_RANGES)
+    lacking = count[enough & (2 * count["holds"] >= count["earlier"])]
+    return str(lacking["later"].idxmax()) if len(lacking) else ""
 
 
 def _without_deep(trace: Trace, spans: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
