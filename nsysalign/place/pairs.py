@@ -425,9 +425,10 @@ class _NumberedEvents:
         alternating = [call for pair in zip(starts, ends, strict=True) for call in pair]
         if any(call.start_ns >= following.start_ns for call, following in pairwise(alternating)):
             return []
-        waits = [self._first_wait(("event", start), call.start_ns) for call in starts]
+        for_start = [self._first_wait(("event", start), call.start_ns) for call in starts]
         if any(
-            wait and wait.start_ns < call.start_ns for wait, call in zip(waits, ends, strict=True)
+            wait and wait.start_ns < call.start_ns
+            for wait, call in zip(for_start, ends, strict=True)
         ):
             return []
         next_starts_ns = [call.start_ns for call in starts[1:]] + [float("inf")]
