@@ -1343,14 +1343,20 @@ def _remark_on_first_calls(
     rows, is_first_call, short: as in `_remarks`
     """
     by_program = ~analysis.intervals["library"].to_numpy(dtype=bool)
-    once_ns = _covered_by(analysis.intervals[is_first_call & by_program])
+    # what a row shows is not left out; the row calls it a first call
+    in_rows = set(analysis.intervals["group"].iloc[[row.interval for row in rows]])
+    left_out = is_first_call & by_program & ~analysis.intervals["group"].isin(in_rows).to_numpy()
+    once_ns = _covered_by(analysis.intervals[left_out])
     if not once_ns:
         return ""
     # an interval that is a first call is in a label with first calls: there is at least one
-    labels = [
-        label for label in analysis.grouped if sentences.first_calls(label) and not label.library
-    ]
-    first_ns = {label.name: sum(group.total_ns for group in label.first) for label in labels}
+    of_labels = {
+        label: [group for group in label.cold if group.number not in in_rows]
+        for label in analysis.grouped
+        if not label.library
+    }
+    labels = [label for label, groups in of_labels.items() if groups]
+    first_ns = {label.name: sum(g.total_ns for g in of_labels[label]) for label in labels}
     longest = max(labels, key=lambda label: first_ns[label.name])
     in_longest = duration(first_ns[longest.name])
     part_in_longest = "all" if in_longest == duration(once_ns) else in_longest
@@ -1359,7 +1365,6 @@ def _remark_on_first_calls(
     share = once_ns / _covered_by(measured[~measured["library"].to_numpy(dtype=bool)])
     is_much = share >= _MOST_OF_ALL and once_ns >= _LONG_NS
     part = f", {percent(share)} of all that was timed" if is_much else ""
-    # first calls with a row in the table are not among these; the row calls them so
     shown = {row.words for label in rows for row in (label, *label.groups)}
     head = "other first calls" if shown & {"first call", "first calls"} else "first calls"
     return f"{head}, left out: {duration(once_ns)}{part}{where}{sentences.loaded(longest.first)}"

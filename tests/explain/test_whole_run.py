@@ -673,6 +673,25 @@ def test_records_that_were_lost_come_before_all_else(tmp_path):
     assert said.sentence.startswith("Ranges that call CUDA (step) go on for 4.90 ms after the last")
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_first_call_that_a_row_shows_is_not_left_out(tmp_path, count):
+    """llm-community's row showed 138 ms, of which the line beneath it said that they were left out."""
+
+    w = World()
+    for k in range(count):
+        at = 1_000_000 * k
+        w.ranges.append(Range("step", at, at + 950_000, w.pid))
+        for begin in (10_000, 50_000 if k else 900_000):
+            call = w.call("launch", at + begin, at + begin + 4_000)
+            w.kernel(at + begin + 6_000, at + begin + 36_000, call)
+    w.end = 5_000_000
+    trace, _ = export.write(w, tmp_path)
+    said = answer(analyze(trace, all_segments=True))
+    (row,) = said.labels
+    assert (row.elapsed_ns > 900_000) == (count == 2)
+    assert any("left out" in remark for remark in said.remarks) == (count == 3)
+
+
 @pytest.mark.parametrize(("calls_until", "shown"), [(7, 3), (12, 12)])
 def test_ranges_that_lack_the_work_of_a_thread_are_not_whole(tmp_path, calls_until, shown):
     """amlRoofline: autograd's rows end in the 33rd of 96 iterations, all rows in the 66th.  The others had 158 launches instead
