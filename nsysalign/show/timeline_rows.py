@@ -39,6 +39,8 @@ LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
 #: orders lanes of different names, the second the lanes of one name (a stream's records and the stream).
 LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
 _START = attrgetter("start_ns")
+#: A record that may lie so much later (ns) has no latest time: nothing that the trace shows came behind it.
+_NO_LATEST_NS = 10**15
 _DIGITS = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
 )
@@ -110,7 +112,8 @@ def timelines(
             continue
         strings_before = strings.size
         window = windows[number]
-        picture = _picture(window, items.get(number, []), strings)
+        of_interval = [_with_bounds(item, window) for item in items.get(number, [])]
+        picture = _picture(window, of_interval, strings)
         strip_pieces = pieces.get(number)
         if strip_pieces and (window.kind != "run" or len(strip_pieces) <= MOST_RUN_PIECES):
             picture["strip"] = _strip(strip_pieces, int(window.start_ns), strings)
@@ -153,8 +156,8 @@ def _strip(pieces: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
 
 
 def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
-    """Return the picture of an interval: its lanes from top to bottom, its width and error bounds (ns from
-    its start), and sentences on items that are not in it.
+    """Return the picture of an interval: its lanes from top to bottom, its width and error (ns), how far off its two
+    events can be in words (numbers of strings), and sentences on items that are not in it.
 
     window: the interval, a row of `frames.INTERVALS`
     items: its rows of `frames.TIMELINE`
@@ -187,8 +190,7 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
     return {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
-        "lower": int(window.start_lower_ns) - origin,
-        "upper": int(window.start_upper_ns) - origin,
+        "bounds": [strings.number(text) for text in _bounds_of_events(window, items)],
         "method": safe_text(window.method),
         "lanes": lanes,
         "omitted": [
@@ -198,6 +200,66 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
             if item.lane_kind == "omitted"
         ],
     }
+
+
+def _with_bounds(item: Any, window: Any) -> Any:
+    """Return an item of an interval, the record that starts it with the closer bounds of the interval's start: by its
+    own neighbours and, as `elapsed_time` ties the two records, by those of the end record.
+
+    item: a row of `frames.TIMELINE`
+    window: the interval, a row of `frames.INTERVALS`
+    """
+    if not _is_record(item, window.start_record):
+        return item
+    earlier_ns, later_ns = (
+        item.start_ns - window.start_lower_ns,
+        window.start_upper_ns - item.start_ns,
+    )
+    detail = {
+        "at_most_earlier_ns": min(earlier_ns, item.detail.get("at_most_earlier_ns", earlier_ns)),
+        "at_most_later_ns": min(later_ns, item.detail.get("at_most_later_ns", later_ns)),
+    }
+    return item._replace(detail={**item.detail, **detail})
+
+
+def _is_record(item: Any, record: int) -> bool:
+    return record >= 0 and item.ref_kind == "event" and item.ref_id == record
+
+
+def _bounds_of_events(window: Any, items: list[Any]) -> tuple[str, str]:
+    """Return by how much the start event, and the end event, can at most lie elsewhere than they are drawn, in words;
+    "" where nothing is stored of it.
+
+    window, items: as in `_picture`; the start record has the bounds of the interval's start
+
+    The bounds are those of the interval's records, so that both texts say what the records on the lanes say.  If the
+    start record is not in the picture, the interval has bounds of its start, too: but for events that their own clock
+    places, where those say less than the clock.
+    """
+    places = {window.start_record: window.start_ns, window.end_record: window.end_ns}
+    texts = {
+        item.ref_id: _bounds_in_words(item, places[item.ref_id])
+        for item in items
+        if any(_is_record(item, record) for record in places)
+    }
+    of_start = ""
+    if window.method not in ("clock", "exact"):
+        detail = {
+            "at_most_earlier_ns": window.start_ns - window.start_lower_ns,
+            "at_most_later_ns": window.start_upper_ns - window.start_ns,
+        }
+        of_start = hover(detail, 0)
+    return texts.get(window.start_record, of_start), texts.get(window.end_record, "")
+
+
+def _bounds_in_words(record: Any, place_ns: int) -> str:
+    """Return how far from `place_ns` a record can lie at most; where it is stored to lie elsewhere, as the GPU's time
+    stamp of the end of an interval can, only how far off that is."""
+    off_ns = record.start_ns - place_ns
+    if off_ns:
+        side = "later" if off_ns > 0 else "earlier"
+        return f"by its own time stamp {duration(abs(off_ns))} {side}"
+    return hover(record.detail, 0)
 
 
 def _lane_place(lane: tuple[str, str]) -> tuple[int, Any, int]:
@@ -310,6 +372,9 @@ def hover(detail: Mapping[str, Any], duration_ns: int) -> str:
     for key, value in detail.items():
         if key == "bytes":
             texts += [bytes_text(value), bandwidth(value, duration_ns)]
+        elif key in ("at_most_earlier_ns", "at_most_later_ns"):
+            if value < _NO_LATEST_NS:
+                texts.append(f"at most {duration(value)} {words(key).split()[-1]}")
         elif key in ("grid", "block"):
             texts.append(f"{key} {' x '.join(map(str, value))}")
         elif not key.startswith("bandwidth"):  # shown with the bytes

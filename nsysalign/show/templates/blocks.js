@@ -129,8 +129,8 @@ function issued(frame, places, lane, b) {
 
 // How the two events were placed, in words.
 function methodWords(method) {
-  return { clock: "by the events' own clock", bounds: "between the work before and after them",
-    "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace",
+  return { clock: "placed by the events' own clock", bounds: "placed between the work before and after them",
+    "event-trace": "placed by the GPU's timestamps", inferred: "a pair inferred from the trace",
   }[method] || method;
 }
 

@@ -298,7 +298,7 @@ function recordMark(frame, b, top) {
 function eventMarks(frame, picture, top, bottom, hits) {
   if (picture.whole) return [];
   const out = [], inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
-  [["start", 0], ["end", picture.width]].forEach(([word, ns]) => {
+  [["start", 0], ["end", picture.width]].forEach(([word, ns], k) => {
     const x = frame.x(ns / 1e3), [a, b] = [frame.x((ns - picture.error) / 1e3),
       frame.x((ns + picture.error) / 1e3)];
     if (b < frame.left || a > frame.right) return;
@@ -309,8 +309,8 @@ function eventMarks(frame, picture, top, bottom, hits) {
       svg("path", { class: "record", d: `M${x} ${top - 20}l7 7l-7 7l-7 -7z` }));
     hits.push({ x: x - 8, y: top - 22, w: 16, h: 18, said: exact(picture) ? [`${word} at ${us(ns)} us`] :
       [`${word} event at ${us(ns)} us`,
-      `timestamp uncertainty ±${duration(picture.error)} (95 %), ${methodWords(picture.method)}`,
-      `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
+      `±${duration(picture.error)} with 95 % confidence: ${methodWords(picture.method)}`,
+      DATA.strings[picture.bounds[k]]] });
   });
   return out;
 }
