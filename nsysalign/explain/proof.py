@@ -152,6 +152,16 @@ def dominant(
 ) -> np.ndarray:
     """Return, for each cell between two neighbouring edges, the number of the column with the most time.
 
+    start, end, column, edges: as in `ns_in_cells`
+    """
+    return ns_in_cells(start, end, column, edges).argmax(axis=0)
+
+
+def ns_in_cells(
+    start: np.ndarray, end: np.ndarray, column: np.ndarray, edges: np.ndarray
+) -> np.ndarray:
+    """Return how long (ns) each column lasts in each cell between two neighbouring edges, as (columns, cells).
+
     start, end, column: per segment, its times (ns) and the number of its column; the segments are sorted
         by time, and each begins where the one before it ended
     edges: rising times (ns); n edges make n - 1 cells
@@ -163,4 +173,4 @@ def dominant(
         up_to_time = np.append(0, np.cumsum(length))  # of this column
         up_to_edge = np.interp(edges, times, up_to_time)
         ns_of_columns.append(np.diff(up_to_edge))
-    return np.array(ns_of_columns).argmax(axis=0)
+    return np.array(ns_of_columns)

@@ -4,20 +4,24 @@ table, what to change.  The page's "copy as Markdown" gives the same text (templ
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from nsysalign.answer import Answer
 from nsysalign.causes import CAUSE_TABLE, COLUMN_FILLS, COLUMNS, DISPLAY
-from nsysalign.explain.proof import dominant
+from nsysalign.explain.proof import ns_in_cells
 from nsysalign.model import Analysis
+from nsysalign.parts import apportion
 from nsysalign.show.beside import beside_interval
 from nsysalign.show.beside import sentence as sentence_beside
-from nsysalign.show.payload import fix_as_data, fixes_of_labels, gpu_and_recorder, title
+from nsysalign.show.payload import fixes_of_labels, fixes_of_sentence, gpu_and_recorder, title
 from nsysalign.text import percent, safe_text
 
 #: Cells of the bar: with its indent no wider than a terminal.
 CELLS = 72
+#: What is neither CPU, GPU nor calls: launch latency, and what a pair of events costs.
+REST = "▁"
 
 
 def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> str:
@@ -36,7 +40,7 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     label = row["label"]
     if answer.proof is not None and answer.proof.label == label:
         sentence = answer.sentence
-        fixes = [*map(fix_as_data, answer.fixes)]
+        fixes = fixes_of_sentence(answer, fixes_of_labels(answer))
     else:
         sentences = {row.label: row.sentence for row in (*answer.runs, *answer.labels)}
         sentence = sentences.get(label, "")
@@ -64,15 +68,20 @@ def _lines_of_table(analysis: Analysis, number: int, elapsed_ns: int) -> list[st
     causes = [cause for cause in CAUSE_TABLE if ns_of.get(cause)]
     lines = ["| | part | us | share |", "|---|---|--:|--:|"]
     for cause in sorted(causes, key=lambda cause: -ns_of[cause]):
-        mark = COLUMN_FILLS[CAUSE_TABLE[cause].column].letter.strip()
+        mark = _letter(CAUSE_TABLE[cause].column)
         time = f"{ns_of[cause] / 1e3:,.3f}"
         share = percent(ns_of[cause] / max(elapsed_ns, 1))
         lines.append(f"| {mark} | {DISPLAY[cause]} | {time} | {share} |")
     return [*lines, f"| | **measured** | **{elapsed_ns / 1e3:,.3f}** | |", ""]
 
 
+def _letter(column: str) -> str:
+    """Return the letter of a column in the bar and in the table; the terminal's blank would be seen in neither."""
+    return COLUMN_FILLS[column].letter.strip() or REST
+
+
 def bar(analysis: Analysis, number: int, elapsed: int) -> str:
-    """Return the interval to scale: CELLS letters, each that of the column with most time in its cell; "" if the
+    """Return the interval to scale: CELLS letters, of each column as many as its share of the time; "" if the
     interval's pieces are not stored.
 
     number: the number of the interval
@@ -84,8 +93,36 @@ def bar(analysis: Analysis, number: int, elapsed: int) -> str:
     first = int(pieces["start_ns"].iloc[0])
     start, end = (pieces[name].to_numpy(np.int64) - first for name in ("start_ns", "end_ns"))
     columns = np.array([COLUMNS.index(CAUSE_TABLE[cause].column) for cause in pieces["cause"]])
-    cells = dominant(start, end, columns, np.linspace(0, elapsed, CELLS + 1))
-    return "".join(COLUMN_FILLS[COLUMNS[cell]].letter for cell in cells.tolist()).rstrip()
+    edges = np.arange(CELLS + 1) * elapsed // CELLS
+    ns_of_columns = ns_in_cells(start, end, columns, edges)
+    ns_of_cells = ns_of_columns.T.round().astype(np.int64)
+    return "".join(_letter(COLUMNS[column]) for column in fair_cells(ns_of_cells.tolist()))
+
+
+def fair_cells(ns_of_cells: Sequence[Sequence[int]]) -> list[int]:
+    """Return the number of the column that each cell shows: every column gets as many cells as it has time, by largest
+    remainders, and each of them about where that time is.
+
+    ns_of_cells: per cell, the time of each column in it (ns)
+
+    Where many short pieces share a cell, the one with most time would be seen alone, however little more it has:
+
+    cells      2 1 0   2 1 0   2 1 0   2 1 0   2 1 0   2 1 0        longest: 0 0 0 0 0 0
+                                                                    fair:    0 1 0 0 1 0
+    From left to right each cell goes to the column that has waited longest: with most time that no cell has shown yet.
+    """
+    total_ns = [sum(column) for column in zip(*ns_of_cells, strict=True)]
+    left = apportion(len(ns_of_cells), np.array(total_ns, dtype=np.int64)).tolist()
+    waiting_ns = [0] * len(total_ns)
+    cells = []
+    for ns_of_cell in ns_of_cells:
+        waiting_ns = [ns + more for ns, more in zip(waiting_ns, ns_of_cell, strict=True)]
+        open_columns = [column for column, count in enumerate(left) if count]
+        column = max(open_columns, key=lambda number: waiting_ns[number])
+        left[column] -= 1
+        waiting_ns[column] -= sum(ns_of_cell)
+        cells.append(column)
+    return cells
 
 
 def escaped(text: str) -> str:

@@ -71,11 +71,12 @@ def payload(
     answer = answer or answer_of(analysis)
     clocks = page_clocks(analysis)
     fixes = fixes_of_labels(answer)
-    labels = _labels_for_page(analysis, answer, fixes)
     intervals = analysis.intervals
     first_start = int(intervals["start_ns"].min()) if len(intervals) else 0
     origin = clocks["origin"] if clocks else first_start
     matrix = parts_matrix(analysis)
+    saved_by = _savings_in_words(analysis, matrix)
+    labels = _labels_for_page(analysis, answer, fixes, saved_by)
     # the causes that legends show; kernels where nothing was measured, so that they are not empty
     present = [cause for cause, ns in zip(CAUSES, matrix.T, strict=True) if ns.any()] or ["kernel"]
     columns = _intervals_of_labels(analysis, answer, matrix, present, origin)
@@ -87,7 +88,7 @@ def payload(
         "title": title(analysis, run),
         "about": gpu_and_recorder(analysis),
         "recorder": analysis.trace.by.title,
-        "screen": _first_screen(answer),
+        "screen": _first_screen(answer, fixes),
         "headline": {
             "text": answer.headline.text,
             "elapsed": answer.headline.elapsed_ns,
@@ -97,7 +98,8 @@ def payload(
         "notes": answer.notes,
         "causes": cause_looks(present),
         "columns": COLUMNS,
-        "cards": [*map(_card, answer.groups)],  # findings in groups
+        # findings in groups
+        "cards": [_card(group, saved_by) for group in answer.groups],
         "next": answer.next,
         "focus": focus,
         "labels": labels,
@@ -121,23 +123,75 @@ def payload(
     )
 
 
-def _card(group: Findings) -> dict[str, Any]:
-    """Return a group of findings as the page draws it."""
+def _card(group: Findings, saved_by: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    """Return a group of findings as the page draws it.
+
+    saved_by: as `_savings_in_words` returns it
+    """
     findings = [
-        asdict(finding) | {"advice": [*map(fix_as_data, finding.advice)]}
+        asdict(finding)
+        | {
+            "advice": [*map(fix_as_data, finding.advice)],
+            "saved_by": saved_by.get((finding.label, finding.loss_ns), ""),
+        }
         for finding in group.findings
     ]
     loss = {"lost": group.loss_ns, "library": group.library}
     return asdict(group) | loss | {"findings": findings}
 
 
-def _first_screen(answer: Answer) -> dict[str, Any]:
-    """Return what stands at the top of the page: the sentence, its fixes, and what is wrong."""
+#: Causes whose time one change would save together (`explain.case.Case.avoidable`).
+_SAVED_TOGETHER = (
+    ("host", "profiler"),
+    ("api",),
+    ("sync",),
+    ("api_launch", "launch_latency"),
+    ("memcpy",),
+    ("queued",),
+)
+
+
+def _savings_in_words(analysis: Analysis, matrix: np.ndarray) -> dict[tuple[str, int], str]:
+    """Return (label, what could be saved in ns) -> from which times of the label's intervals that is added up, in words;
+    nothing for a saving that is no such sum.
+
+    matrix: (intervals, causes), ns of each cause in each interval
+
+    19 intervals of a group, in which the CPU takes 36.1 ms: "CPU 36.1 ms, added up over 19 repetitions of 80.9 ms in all".
+    Of copies those of pageable memory are saved but for what pinned ones would take: "copy 155 ms, ..., less 5.24 ms that
+    pinned copies would take".
+    """
+    elapsed = analysis.intervals["elapsed_ns"].to_numpy()
+    positions_of_group = analysis.intervals.groupby("group", sort=False).indices
+    texts = {}
+    for finding in analysis.findings.itertuples(index=False):
+        if finding.loss_ns <= 0 or finding.group not in positions_of_group:
+            continue
+        positions = positions_of_group[finding.group]
+        over = f"added up over {plural(len(positions), 'repetition')} of {duration(int(elapsed[positions].sum()))} in all"
+        for causes in _SAVED_TOGETHER:
+            ns_of = {cause: int(matrix[positions, CAUSES.index(cause)].sum()) for cause in causes}
+            names = " and ".join(DISPLAY[cause] for cause, ns in ns_of.items() if ns)
+            left_ns = sum(ns_of.values()) - finding.loss_ns
+            text = f"{names} {duration(sum(ns_of.values()))}, {over}"
+            if left_ns > 0 and causes == ("memcpy",) and finding.rule == "copy-inside":
+                text += f", less {duration(left_ns)} that pinned copies would take"
+            elif left_ns:
+                continue
+            texts[safe_text(finding.label), finding.loss_ns] = text
+    return texts
+
+
+def _first_screen(answer: Answer, fixes: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return what stands at the top of the page: the sentence, its fixes, and what is wrong.
+
+    fixes: label -> its fixes, as `fixes_of_labels` returns them
+    """
     proof = answer.proof
     return {
         "sentence": answer.sentence,
         "file": answer.file,
-        "fixes": [*map(fix_as_data, answer.fixes)],
+        "fixes": fixes_of_sentence(answer, fixes),
         "label": proof.label if proof else "",
         "interval": proof.interval if proof else None,
         "remarks": [text for text in (*answer.remarks, answer.lost) if text],
@@ -148,18 +202,24 @@ def _first_screen(answer: Answer) -> dict[str, Any]:
 
 
 def _labels_for_page(
-    analysis: Analysis, answer: Answer, fixes: Mapping[str, list[dict[str, Any]]]
+    analysis: Analysis,
+    answer: Answer,
+    fixes: Mapping[str, list[dict[str, Any]]],
+    saved_by: Mapping[tuple[str, int], str],
 ) -> list[dict[str, Any]]:
     """Return what the page shows of each label besides its intervals, in the order of the answer.
 
     fixes: label -> its fixes, as `fixes_of_labels` returns them
+    saved_by: as `_savings_in_words` returns it
     """
     cold = cold_intervals(analysis)
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
     positions_of = analysis.intervals.groupby("label", sort=False).indices
     label_of_name = {label.name: label for label in analysis.grouped}
     roles_of = roles(analysis)
+    extremes_of = _extremes(analysis)
     reasons = {wrong.label: wrong.reason for wrong in answer.wrong}
+    told = _parts_told(analysis)
     any_predicted = any(row.unprofiled_ns for row in answer.labels)
     labels = []
     for row in answer.labels:
@@ -168,14 +228,51 @@ def _labels_for_page(
         kinds = _kind_of_group(row, label_of_name[row.label])
         about = _about_label(row, elapsed[warm if len(warm) else positions])
         about |= {
-            "roles": roles_of[row.label]._asdict(),
+            "roles": {"median": roles_of[row.label].median, "first": roles_of[row.label].first}
+            | extremes_of[row.label],
             "fixes": fixes.get(row.label, []),
+            "saved_by": saved_by.get((row.label, row.saving_ns), ""),
+            "told": told.get(row.label, {}),
             "reason": reasons.get(row.label, ""),
             "kinds": [*dict.fromkeys(kinds.values())],  # each once, in the order of its groups
             "predicted": _prediction(row, any_predicted),
         }
         labels.append(about)
     return labels
+
+
+def _parts_told(analysis: Analysis) -> dict[str, dict[str, Any]]:
+    """Return label -> which parts a time in its sentence adds up, and the interval of which it tells: of launching many
+    operations one by one, because the sum beside it has the launch calls alone under "launch"."""
+    parts = analysis.parts.set_index(["interval", "cause"])["ns"].to_dict()
+    told = {}
+    for finding in analysis.findings.itertuples(index=False):
+        ns = finding.evidence.get("one_by_one_ns") if finding.verdict else None
+        if not ns:
+            continue
+        causes = ("host", "api_launch", "launch_latency")
+        left_ns = sum(parts.get((finding.interval, cause), 0) for cause in causes) - ns
+        rest = f", less {duration(left_ns)} in long pieces of CPU" if left_ns else ""
+        names = " + ".join(DISPLAY[cause] for cause in causes)
+        text = f"One by one, {duration(ns)} in the sentence: {names}{rest}."
+        told.setdefault(finding.label, {"interval": int(finding.interval), "text": text})
+    return told
+
+
+def _extremes(analysis: Analysis) -> dict[str, dict[str, int]]:
+    """Return label -> the numbers of its fastest and slowest interval; first calls, which load code, count only where
+    there are no others."""
+    elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
+    of_groups = elapsed.groupby(analysis.intervals.set_index("interval")["group"])
+    fastest, slowest = of_groups.idxmin(), of_groups.idxmax()
+    extremes = {}
+    for label in analysis.grouped:
+        groups = [group.number for group in label.steady or label.groups]
+        extremes[label.name] = {
+            "fastest": min(fastest[groups].tolist(), key=lambda interval: elapsed[interval]),
+            "slowest": max(slowest[groups].tolist(), key=lambda interval: elapsed[interval]),
+        }
+    return extremes
 
 
 def _intervals_of_labels(
@@ -200,12 +297,14 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
     """Return the numbers of the intervals whose timelines the page needs, the most important first.
 
     These are the requested one, the one that proves the sentence, whole runs (the longest first), those of
-    findings, the median of each label, the typical one of each of its kinds (at most MOST_KINDS), its slowest and
-    first, and all intervals of labels that have few.
+    findings, the median of each label, the typical one of each of its kinds (at most MOST_KINDS), its slowest,
+    fastest and first, and all intervals of labels that have few.
 
     focus: the number of the requested interval, None for none
     """
     roles_of = roles(analysis)
+    extremes_of = _extremes(analysis)
+    extremes = [extremes_of[row.label] for row in answer.labels]
     findings = [finding for group in answer.groups for finding in group.findings]
     with_few = [row.label for row in answer.labels if row.count <= MOST_OPENED]
     of_short_labels = analysis.measured[analysis.measured["label"].isin(with_few)]
@@ -216,7 +315,8 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
         *(finding.interval for finding in findings),
         *(roles_of[row.label].median for row in answer.labels),
         *(group.interval for row in answer.labels for group in row.groups[:MOST_KINDS]),
-        *(roles_of[row.label].slowest for row in answer.labels),
+        *(of_label["slowest"] for of_label in extremes),
+        *(of_label["fastest"] for of_label in extremes),
         *(roles_of[row.label].first for row in answer.labels),
         *of_short_labels["interval"].head(MOST_PICTURES).tolist(),
     ]
@@ -310,6 +410,23 @@ def fixes_of_labels(answer: Answer) -> dict[str, list[dict[str, Any]]]:
         for finding in reversed(findings)  # of several for a label the first one stays
         if sentence_of.get(finding.label) == finding.title
     }
+
+
+def fixes_of_sentence(
+    answer: Answer, fixes: Mapping[str, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return the fixes that the page shows with the answer's sentence: those of what it is about alone.  Those of wrong
+    timings and of a second cause, which a terminal lists behind them, stand with their own labels and cards.
+
+    fixes: label -> its fixes, as `fixes_of_labels` returns them
+    """
+    label = answer.proof.label if answer.proof else ""
+    sentences = {row.label: row.sentence for row in (*answer.labels, *answer.runs)}
+    if label in fixes and sentences[label] == answer.sentence:
+        return fixes[label]
+    # those of others begin with the names of their labels, so that they are no finding's own
+    own = {fix for group in answer.groups for finding in group.findings for fix in finding.advice}
+    return [fix_as_data(fix) for fix in answer.fixes if fix in own]
 
 
 def _kind_of_group(row: LabelRow, label: Label) -> dict[int, str]:
@@ -561,7 +678,7 @@ def _sentences_on_timelines(analysis: Analysis, held: Timelines) -> list[str]:
     and_runs = " and of the run as a whole" if runs else ""
     sentences = [
         f"This page holds the timeline of {len(held.intervals) - runs:,} of "
-        f"{plural(count, 'interval')}{and_runs}: the median, the slowest and the first of each label, a typical "
+        f"{plural(count, 'interval')}{and_runs}: the median, the slowest, the fastest and the first of each label, a typical "
         "one of each of its kinds, and those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:

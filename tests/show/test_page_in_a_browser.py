@@ -295,19 +295,22 @@ def test_find_looks_through_the_whole_run(page):
     page("(DATA.everything = {names: ['only_there'], count: [7], labels: [[[1, 3]]], left: 0})")
     page("(DATA.strings[DATA.strings.indexOf('gemm')] = 'only_there')")
     page.type("find", "\ue003" * 9 + "only_")
-    assert "kernels and copies (1)" in page.text("found") and "×7 in t2 ×3" in page.text("found")
+    assert "kernels and copies (1)" in page.text(
+        "found"
+    ) and "×7 in the run\nin: t2 ×3\nin no label ×4" in page.text("found")
     # in the chosen label and elsewhere: how often here, how often elsewhere, and where
     page("DATA.everything.labels = [[[0, 2], [1, 3]]], drawFound()")
     assert page("DATA.labels.map(l => l.label)")[:2] == ["t1", "t2"]
-    assert "only_there ×7 in this label ×2 ×5 elsewhere in t2 ×3 in no label ×2" in page.text(
-        "found"
+    assert (
+        "only_there ×7 in the run\nin this label ×2\nelsewhere: t2 ×3\nin no label ×2"
+        in page.text("found")
     )
     # elsewhere, but in no label
     page("DATA.everything.labels = [[[0, 2]]], drawFound()")
-    assert "only_there ×7 in this label ×2 in no label ×5" in page.text("found")
+    assert "only_there ×7 in the run\nin this label ×2\nin no label ×5" in page.text("found")
     # in no label's own time, but drawn in the picture of one: its kernel on another stream
     page("DATA.everything.labels = [[]], drawFound()")
-    assert "×7 around it, in the pictures of: t1 t2" in page.text("found")
+    assert "×7 in the run\naround it, in the pictures of: t1, t2" in page.text("found")
     page("[...$('found').querySelectorAll('button')].find(b => b.textContent == 't2').click()")
     assert page("selected.label") == "t2" and not page("$('found').offsetHeight")
     assert page("document.querySelectorAll('#lanes .match').length") == 1

@@ -253,8 +253,9 @@ def test_a_verdict_says_whose_it_is_and_the_slowest_what_is_longer_in_it(opened)
     assert "longer" not in page.text("label-fall")
     page("choose('t1', 4, false)")
     sign, words = alone.split(" ", 1)
-    assert page(look) in (f"{sign} the typical one: {words}", f"{sign} its kind: {words}")
+    assert page(look) == f"{sign} {words}"
     typical = page("typicalFor(DATA.labels[0], DATA.runs[0], 4)")
+    assert f"#{typical}, the typical one (29.0 us): {sign} {words}" in page.text("reading")
     assert (
         f"50.1 us longer than #{typical}, the typical one; largest difference: CPU +50.0 us."
         in page.text("label-fall")
@@ -399,7 +400,9 @@ def test_what_find_counts_adds_up_and_it_moves_and_hides_nothing(opened):
     before = page(boxes)
     page.type("find", "gemm")
     assert page(boxes) == before
-    assert "in this label ×8 ×12 elsewhere in t2 ×6 in no label ×6" in page.text("found")
+    assert "×20 in the run\nin this label ×8\nelsewhere: t2 ×6\nin no label ×6" in page.text(
+        "found"
+    )
     assert page("$('found').getBoundingClientRect().top >= $('fix').getBoundingClientRect().bottom")
     status = "$('finds').getBoundingClientRect()"
     assert page(f"{status}.bottom <= $('headline').getBoundingClientRect().top + 4")

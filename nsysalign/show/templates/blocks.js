@@ -2,16 +2,15 @@
 // drawn and explained.
 
 // Items of one lane as blocks for the visible range (us): {x, d, row, item, count, sum, by} in ns;
-// neighbours narrower
-// than `pixel` ns are one block.
-function blocks(lane, range, pixel) {
+// neighbours narrower than `pixel` ns are one block, which is no wider than `most` ns.
+function blocks(lane, range, pixel, most = Infinity) {
   const [from, to] = [range[0] * 1e3, range[1] * 1e3], last = new Map(), out = [];
   for (let i = 0; i < lane.x.length; i += 1) {
     const x = lane.x[i], d = lane.d[i];
     if (x + d < from || x > to) continue;
     const row = Math.min(lane.r ? lane.r[i] : 0, MOST_ROWS - 1), cause = lane.c[i],
       previous = last.get(row);
-    if (previous && d < pixel && x - (previous.x + previous.d) < pixel && previous.small) {
+    if (previous && d < pixel && x - (previous.x + previous.d) < pixel && previous.small && x - previous.x < most) {
       previous.d = Math.max(previous.d, x + d - previous.x);
       previous.count += 1;
       previous.sum += d;
@@ -47,11 +46,19 @@ function laneSaid(lane, b) {
   if (b.count > 1) return [`${b.count} ${noun}s`,
     `${duration(b.sum)} together; zoom in to see them`];
   const more = DATA.strings[lane.t[b.item]], [name, ...rest] = wrap(DATA.strings[lane.n[b.item]]);
-  const waited = lane.kind === "stream" && lane.ax && lane.ax[b.item] !== null ?
+  const call = launchOf(lane, b.item), waited = lane.kind === "stream" && call ?
     `started ${duration(b.x - lane.ax[b.item])} after its launch call began` : null;
-  return [name, ...rest, `${duration(b.d)}, from ${(b.x / 1e3).toFixed(2)} us`,
-    lane.kind === "stream" ? lane.name : null, waited,
+  const when = lane.kind === "event" && !b.d ? "at" : `${duration(b.d)}, from`;
+  return [name, ...rest, `${when} ${(b.x / 1e3).toFixed(2)} us`,
+    lane.kind === "stream" ? lane.name : null, waited, waited && `launched by ${call}`,
     ...(more ? wrap(more) : [])];
+}
+
+// The call at which an item's arrow begins, and when that began; null for none that is drawn.
+function launchOf(lane, i) {
+  const source = lane.ax && lane.ax[i] !== null ? view.picture.lanes[lane.al[i]] : null;
+  const at = source ? source.x.indexOf(lane.ax[i]) : -1;
+  return at < 0 ? null : `${DATA.strings[source.n[at]]} at ${(source.x[at] / 1e3).toFixed(2)} us`;
 }
 
 function laneText(lane, b) {
@@ -74,6 +81,20 @@ function stripSaid(strip, b) {
 function stripText(b, letters) {
   const short = causeOf(b).short, long = `${short} ${duration(b.d)}`;
   return long.length <= letters ? long : short.length <= letters ? short : "";
+}
+
+// A narrow block of a breakdown: its parts above each other, each as high as its share, so that all areas together are
+// the parts of the time. {paths: [[colour, path]], hit}
+function drawShares(frame, b, top, height) {
+  const x = Math.max(frame.left, frame.x(b.x / 1e3)), w = Math.min(frame.right, frame.x((b.x + b.d) / 1e3)) - x;
+  if (!(w > 0)) return null;
+  let y = top;
+  const paths = [...b.by].sort(([p], [q]) => p - q).map(([code, ns]) => {
+    const h = (height * ns) / b.sum, from = y;
+    y += h;
+    return [DATA.causes[code].colour, `M${x.toFixed(2)} ${from.toFixed(2)}h${w.toFixed(2)}v${h.toFixed(2)}h${(-w).toFixed(2)}z`];
+  });
+  return { paths, hit: { x, y: top, w, h: height } };
 }
 
 // One block as drawn: a rectangle, its pattern, its name in the middle of what is visible of it; a
@@ -109,9 +130,11 @@ function arrow(frame, places, lane, top, i) {
   const row = Math.min(lane.r ? lane.r[i] : 0, MOST_ROWS - 1), down = source.top <= top;
   const y1 = down ? source.top + ROW - 3 : source.top + 3,
     y2 = down ? top + row * ROW + 2 : top + (row + 1) * ROW - 2, tip = down ? -7 : 7;
-  const inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
-  return svg("g", { class: "arrow" }, svg("line", { x1: inside(from), y1, x2: inside(to), y2 }),
-    to >= frame.left && to <= frame.right ? svg("path", { d: `M${to} ${y2}l-4 ${tip}h8z` }) : null);
+  if (to < frame.left || to > frame.right) return null; // what it points at is not in sight
+  const start = Math.max(frame.left, Math.min(frame.right, from)); // it comes in where it would cross the edge
+  const y = from === to ? y1 : y1 + ((y2 - y1) * (start - from)) / (to - from);
+  return svg("g", { class: "arrow" }, svg("line", { x1: start, y1: y, x2: to, y2 }),
+    svg("path", { d: `M${to} ${y2}l-4 ${tip}h8z` }));
 }
 
 // From a call to every operation that it issued.
@@ -121,7 +144,7 @@ function issued(frame, places, lane, b) {
     if (place.lane.kind !== "stream" || !place.lane.ax) continue;
     place.lane.ax.forEach((x, i) => {
       if (place.lane.al[i] !== source || x === null || x < b.x || x > b.x + b.d) return;
-      out.append(arrow(frame, places, place.lane, place.top, i));
+      out.append(arrow(frame, places, place.lane, place.top, i) || "");
     });
   }
   return out;

@@ -40,7 +40,7 @@ function tickText(value, step) {
 
 // The lower axis of a drawing: `place` turns a value into x.
 function axisBelow(low, high, place, y, width, words, whole = false, grid = 0) {
-  const at = ticks(low, high, Math.min(Math.max(2, width / 90), whole ? high - low : Infinity)),
+  const at = ticks(low, high, Math.min(Math.max(4, width / 90), whole ? high - low : Infinity)),
     step = at.length > 1 ? at[1] - at[0] : 1;
   return svg("g", { class: "axis" },
     grid ? at.map((value) => svg("line", { class: "grid", x1: place(value), x2: place(value),
@@ -115,14 +115,33 @@ function showDrawing(plot, width, height, content, hits) {
   });
   plot.addEventListener("pointerleave", () => { hideTip(); drawings.get(plot).over?.remove(); });
   plot.addEventListener("click", (event) => {
-    const hit = hitAt(plot, event), pinned = $("tip").classList.contains("pinned");
+    const hit = hitAt(plot, event), before = pinned;
     unpin();
     if (hit?.go) hit.go(event);
-    else if (hit && !pinned) {
+    else if (hit && hit !== before) {
       tell(plot, hit, event);
-      $("tip").classList.add("pinned");
+      pin(hit);
     }
   });
+}
+
+// The thing whose hover text stays until it is closed, or anything else is clicked or zoomed.
+let pinned = null;
+
+function pin(hit) {
+  const tip = $("tip");
+  pinned = hit;
+  tip.classList.add("pinned");
+  tip.prepend(make("button", { type: "button", class: "close", "aria-label": "Close", onclick: unpin }, "×"));
+  if (hit.find) tip.append(make("button", { type: "button", onclick: () => findName(hit.find) }, "find it in the run"));
+  const below = tip.getBoundingClientRect().bottom - innerHeight; // it has grown
+  if (below > 0) tip.style.top = `${Math.max(4, parseFloat(tip.style.top) - below)}px`;
+}
+
+function findName(name) {
+  unpin();
+  $("find").value = name;
+  $("find").dispatchEvent(new Event("input"));
 }
 
 // A hover text below what it names, or above it: never on it, unless that is taller than a row.
@@ -133,11 +152,13 @@ function tell(plot, hit, event) {
 }
 
 function unpin() {
+  pinned = null;
   $("tip").classList.remove("pinned");
   hideTip();
 }
 
 addEventListener("keydown", (event) => { if (event.key === "Escape") unpin(); });
+addEventListener("pointerdown", (event) => { if (!event.target.closest("#tip, .plot")) unpin(); });
 
 // The topmost thing under the pointer; a narrow one can be hit a few pixels next to it.
 function hitAt(plot, event) {

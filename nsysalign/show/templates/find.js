@@ -51,20 +51,22 @@ function drawFound() {
     const elsewhere = places.filter(([label]) => label !== selected.label);
     const listed = elsewhere.slice(0, MOST_PLACES);
     const loose = count - places.reduce((sum, [, n]) => sum + n, 0); // in no label
-    return make("li", null,
-      make("code", { title: name }, short), times(count),
-      here ? ["in this label", times(here)] : null,
-      here && elsewhere.length ? make("strong", null, `×${(count - here).toLocaleString("en")} elsewhere `) : null,
-      elsewhere.length ? ["in ", listed.map(([place, n]) => [link(cut(place, 40), () => open(name, place)),
-        times(n)])] : null,
-      elsewhere.length > listed.length ? `and ${elsewhere.length - listed.length} more ` : null,
-      places.length && loose > 0 ? make("span", { class: "quiet" }, `in no label${times(loose)}`) : null,
-      others.length ? ["around it, in the pictures of: ", others.slice(0, MOST_PLACES).map((place) => [
-        link(cut(place, 40), () => open(name, place)), " "])] : null,
-      places.length || others.length ? null : [make("span", { class: "quiet" }, "in no label's picture "),
-        WHOLE.size ? link("the whole run", showRun) : null]);
+    const place = (...words) => make("li", null, words);
+    const more = elsewhere.length - listed.length;
+    return make("li", null, make("code", { title: name }, short), `${times(count)}in the run`,
+      make("ul", { class: "places" },
+        here ? place(`in this label${times(here)}`) : null,
+        elsewhere.length ? place(here ? "elsewhere: " : "in: ", listed.map(([other, n], k) => [k ? ", " : "",
+          link(cut(other, 40), () => open(name, other)), times(n).trimEnd()]), more ? ` and ${plural(more, "more label")}` : null) : null,
+        places.length && loose > 0 ? place(`in no label${times(loose)}`) : null,
+        others.length ? place("around it, in the pictures of: ", others.slice(0, MOST_PLACES).map((other, k) => [
+          k ? ", " : "", link(cut(other, 40), () => open(name, other))])) : null,
+        places.length || others.length ? null : place("in no label's picture ",
+          WHOLE.size ? link("the whole run", showRun) : null)));
   };
-  fill($("found"), groups.map(({ heading, count, rows }) => make("div", null,
+  const close = make("button", { type: "button", class: "close", "aria-label": "Close",
+    onclick: () => { $("found").hidden = true; } }, "×");
+  fill($("found"), close, groups.map(({ heading, count, rows }) => make("div", null,
     make("strong", null, `${heading} (${count.toLocaleString("en")})`),
     make("ul", null, rows.map((one, i) => row(one, cutApart(rows.map(({ name }) => name), 64)[i])),
       count > rows.length ? make("li", { class: "quiet" }, `${count - rows.length} more`) : null))),
@@ -87,10 +89,16 @@ function openTyped() {
   return true;
 }
 
+// The list gives way to the picture.
+function showNext() {
+  nextFound();
+  if (view.picture && matching(placeLanes(view.picture)).length) $("found").hidden = true;
+}
+
 function listenToFind() {
   $("find").addEventListener("input", () => { found.at = -1; drawTimeline(); drawFound(); });
   $("find").addEventListener("focus", drawFound);
-  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter" && !openTyped()) nextFound(); });
+  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter" && !openTyped()) showNext(); });
   addEventListener("keydown", (event) => { if (event.key === "Escape") $("found").hidden = true; });
   addEventListener("pointerdown", (event) => {
     if (!event.target.closest("#found, #find")) $("found").hidden = true;

@@ -63,12 +63,16 @@ function plural(count, noun) {
   return count.toLocaleString("en") + " " + noun + (count === 1 ? "" : "s");
 }
 
-// Long names over several lines of a hover text.
-function wrap(text, width = 70, most = 4) {
+// Long names over several lines of a hover text, whole: each line ends behind a word or a mark of C++, if one is near.
+function wrap(text, width = 70) {
   const lines = [];
-  for (let at = 0; at < text.length && lines.length < most;
-    at += width) lines.push(text.slice(at, at + width));
-  if (text.length > width * most) lines[most - 1] += "…";
+  for (let rest = text; rest;) {
+    const whole = rest.length <= width, marks = [" ", ",", "<", ">", "(", ")", ":", "_"];
+    const at = Math.max(...marks.map((mark) => rest.slice(0, width).lastIndexOf(mark) + 1));
+    const end = whole ? rest.length : at > width / 2 ? at : width;
+    lines.push(rest.slice(0, end));
+    rest = rest.slice(end);
+  }
   return lines;
 }
 

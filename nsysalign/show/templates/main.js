@@ -7,6 +7,9 @@ let redrawRuns = () => {}, redrawClocks = () => {};
 // The runs as a whole whose timeline the page holds, by number.
 const WHOLE = new Map(DATA.wholes.map((run) => [run.number, run]));
 
+// Whether no label has a line of code: then it is said once, at the end of the page.
+const NO_LINES = !DATA.labels.some(({ site, callers }) => site || callers.length);
+
 // The timeline of the run, over `range` (us since the strip's zero) or all of it.
 function chooseWhole(number, range, show) {
   const run = WHOLE.get(number), first = !view.picture;
@@ -32,8 +35,9 @@ function chooseWhole(number, range, show) {
 }
 
 function drawLanes() {
+  unpin();
   view.chosen = null;
-  for (const id of ["lanes", "zoom", "keys", "items", "save-svg"]) $(id).hidden = !view.picture;
+  for (const id of ["lanes", "gestures", "zoom", "keys", "items", "save-svg"]) $(id).hidden = !view.picture;
   if (!view.picture) return;
   drawTimeline();
   drawItems();
@@ -65,12 +69,13 @@ function choose(name, interval, show) {
   const asOne = (number) => ({ ...asRun(label, number), name: nameOf(label, runs, placeOf(runs, number)) });
   fill($("label-fall"), view.picture?.bands ? pairTable(asOne(selected.interval), asOne(view.other)) :
     [waterfall(asRun(label, selected.interval)),
-      make("p", { class: "quiet" }, differenceSaid(label, runs, selected.interval))]);
+      make("p", { class: "quiet" }, label.told.interval === selected.interval ? label.told.text :
+        differenceSaid(label, runs, selected.interval))]);
   $("label-without").textContent =
     [label.predicted?.said, byOperations(pictureOf(selected.interval))].filter(Boolean).join(" ");
   if (fresh) {
     const sites = [...new Set([label.site, ...label.callers])].filter(Boolean);
-    fill($("source"), sites.length ? sites.map(sourceLine) : make("p", { class: "quiet" },
+    fill($("source"), sites.length ? sites.map(sourceLine) : NO_LINES ? null : make("p", { class: "quiet" },
       "The recording has no line of code for this label."));
     sayRuns();
     redrawRuns();
@@ -102,29 +107,30 @@ function sayChoice(label) {
   const runs = DATA.runs[DATA.labels.indexOf(label)], count = runs.elapsed.length;
   const at = Math.max(0, placeOf(runs, selected.interval)), judged = judgedBy(label, runs, at);
   const look = LOOK_OF[judged.sign] || "reading";
+  const typical = (number) => {
+    const place = placeOf(runs, number), of = label.kinds.length > 1 && judged !== label ? " of its kind" : "";
+    return `#${place.toLocaleString("en")}, the typical one${of} (${duration(runs.elapsed[place])})`;
+  };
   // the words are those of the interval that stands for a kind or label; of a wrong timing they hold for all
   const whose = label.sign === "✖" || selected.interval === (judged.interval ?? label.roles.median) ? "" :
-    judged === label ? "the typical one: " : "its kind: ";
+    `${typical(judged.interval ?? label.roles.median)}: `;
   const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]);
   const picture = view.picture?.bands ? view.picture.bands[0].picture : view.picture;
   $("keys-events").hidden = !picture || exact(picture);
-  const ends = picture && (exact(picture) ? "both ends are in the trace" + (picture.error ? ", " : "") :
-    "timestamp uncertainty ") + (picture.error ? `±${duration(picture.error)}` : "") +
-    (exact(picture) ? "" : ` (${methodWords(picture.method)})`);
+  const error = picture?.error ? `±${duration(picture.error)}` : "";
+  const ends = picture && (exact(picture) ? ["both ends are in the trace", error].filter(Boolean).join(", ") :
+    `both events ${methodWords(picture.method)}${error ? `, ${error} (95 %)` : ""}`);
   const command = commandFor(label, runs, selected.interval);
-  fill($("reading"), make("strong", null, name), ` ${time} under ${DATA.recorder} `,
-    make("span", { class: `look ${look}` }, `${judged.sign} ${whose}${judged.words}`), picture ? `; ${ends}` :
-    ["; this page does not hold its timeline: ", make("button", { type: "button",
+  fill($("reading"), make("strong", null, name), ` ${time} under ${DATA.recorder}${whose ? "; " : " "}${whose}`,
+    make("span", { class: `look ${look}` }, `${judged.sign} ${judged.words}`), picture ?
+    make("span", { class: "ends quiet" }, ends) : ["; this page does not hold its timeline: ", make("button", { type: "button",
       onclick: (event) => copyText(command, event.currentTarget) }, "copy the command")]);
-  const places = { ...label.roles, median: typicalFor(label, runs, selected.interval) };
-  const roles = ["median", "slowest", "first"].map((role) => make("button", { type: "button",
-    class: "role", "aria-pressed": String(places[role] === selected.interval),
-    title: role === "median" && label.kinds.length > 1 ? `of “${label.kinds[kindOf(runs, at)]}”` : null,
-    onclick: () => choose(label.label, places[role], false) }, role));
-  fill($("roles"), count > 1 ? roles : null);
+  drawRoles(label, runs, at);
   drawCompare(label, runs);
-  $("missing").textContent = picture?.derived ? "Drawn from its parts alone: calls that the GPU did " +
-    `not wait for, other threads and streams are not on this page (${command}).` : missing(view.picture);
+  const derived = bandsOf(view.picture || { lanes: [] }).findIndex((band) => band.picture.derived);
+  const other = derived > 0 ? commandFor(label, runs, view.other) : command;
+  $("missing").textContent = derived >= 0 ? `${view.picture.bands ? `${"AB"[derived]} is drawn` : "Drawn"} from its parts ` +
+    `alone: calls that the GPU did not wait for, other threads and streams are not on this page (${other}).` : missing(view.picture);
   $("run-strip").hidden = false;
   if (count > 1) drawRepetitions(label, runs);
   else $("run-strip").hidden = true;
@@ -170,7 +176,8 @@ function drawRemarks() {
     make("dl", { class: "meanings" }, DATA.causes.map(
       (cause) => make("div", null, make("dt", null, cause.short),
       make("dd", null, cause.meaning)))));
-  fill($("notes"), list([...unplaced, ...DATA.notes, ...DATA.holds]), meanings);
+  const lines = NO_LINES && DATA.labels.length ? ["The recording has no lines of code for its labels."] : [];
+  fill($("notes"), list([...unplaced, ...lines, ...DATA.notes, ...DATA.holds]), meanings);
 }
 
 // Below the first screen every section is folded; what opens one draws what is in it.

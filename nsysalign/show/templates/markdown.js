@@ -11,23 +11,54 @@ function exactMicro(ns) {
   return (ns / 1e3).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
 }
 
-// The breakdown to scale: in each cell the column with most of its time.
+// What is neither CPU, GPU nor calls.
+const REST = "▁";
+
+// The letter of a column in the bar and in the table.
+function letterOf(column) {
+  return DATA.causes.find((cause) => cause.column === column).fill.trim() || REST;
+}
+
+// The breakdown to scale: of each column as many letters as its share of the time (show/markdown.py, `bar`).
 function textBar(strip, elapsed) {
   if (!strip || !elapsed) return "";
-  const columns = [...new Set(DATA.causes.map((cause) => cause.column))].sort(
-    (p, q) => DATA.columns.indexOf(p) - DATA.columns.indexOf(q));
-  const sums = Array.from({ length: CELLS }, () => new Map());
+  const columns = DATA.columns.filter((column) => DATA.causes.some((cause) => cause.column === column));
+  const edge = (k) => Math.floor(k * elapsed / CELLS);
+  const cells = Array.from({ length: CELLS }, () => columns.map(() => 0));
+  let first = 0; // the cell in which a piece begins
   strip.x.forEach((x, i) => {
-    const { column } = DATA.causes[strip.c[i]], begin = x - strip.x[0], end = begin + strip.d[i];
-    const last = Math.min(CELLS - 1, Math.floor(end * CELLS / elapsed));
-    for (let k = Math.floor(begin * CELLS / elapsed); k <= last; k += 1) {
-      const ns = Math.min(end, (k + 1) * elapsed / CELLS) - Math.max(begin, k * elapsed / CELLS);
-      if (ns > 0) sums[k].set(column, (sums[k].get(column) || 0) + ns);
+    const at = columns.indexOf(DATA.causes[strip.c[i]].column);
+    const begin = x - strip.x[0], end = begin + strip.d[i];
+    while (first < CELLS - 1 && edge(first + 1) <= begin) first += 1;
+    for (let k = first; k < CELLS && edge(k) < end; k += 1) {
+      cells[k][at] += Math.max(0, Math.min(end, edge(k + 1)) - Math.max(begin, edge(k)));
     }
   });
-  const fill = (column) => DATA.causes.find((cause) => cause.column === column).fill;
-  return sums.map((cell) => fill(columns.reduce((best, column) =>
-    ((cell.get(column) || 0) > (cell.get(best) || 0) ? column : best)))).join("").trimEnd();
+  return fairCells(cells).map((at) => letterOf(columns[at])).join("");
+}
+
+// Which column each cell shows: every column gets as many as it has time, each where it has waited longest.
+function fairCells(cells) {
+  const totals = cells[0].map((_, at) => cells.reduce((sum, cell) => sum + cell[at], 0));
+  const left = apportion(cells.length, totals), waiting = totals.map(() => 0);
+  return cells.map((cell) => {
+    cell.forEach((ns, at) => { waiting[at] += ns; });
+    const open = [...left.keys()].filter((at) => left[at]);
+    const best = open.reduce((one, at) => (waiting[at] > waiting[one] ? at : one));
+    left[best] -= 1;
+    waiting[best] -= cell.reduce((sum, ns) => sum + ns, 0);
+    return best;
+  });
+}
+
+// `total` split in proportion to weights, by largest remainders.
+function apportion(total, weights) {
+  const whole = weights.reduce((sum, weight) => sum + weight, 0);
+  const out = weights.map((weight) => Math.floor((weight * total) / whole));
+  const rest = weights.map((weight, at) => [(weight * total) % whole, at]).sort((p, q) => q[0] - p[0]);
+  const missing = total - out.reduce((sum, n) => sum + n, 0);
+  for (const [, at] of rest.slice(0, missing)) out[at] += 1;
+  return out;
 }
 
 // `about`: {sentence, fixes, elapsed, parts, strip, name, kind, beside}.
@@ -35,7 +66,7 @@ function markdownOf({ sentence, fixes, elapsed, parts, strip, name, kind, beside
   const lines = [`**${escaped(sentence)}**`, ""], drawn = textBar(strip, elapsed);
   if (drawn) lines.push("    " + drawn, "    0" + `${exactMicro(elapsed)} us`.padStart(CELLS - 1), "");
   lines.push("| | part | us | share |", "|---|---|--:|--:|");
-  for (const cause of byTime(parts)) lines.push(`| ${cause.fill.trim()} | ${cause.short} | ` +
+  for (const cause of byTime(parts)) lines.push(`| ${letterOf(cause.column)} | ${cause.short} | ` +
     `${exactMicro(parts[cause.name])} | ${percent(parts[cause.name] / Math.max(elapsed, 1))} |`);
   lines.push(`| | **measured** | **${exactMicro(elapsed)}** | |`, "");
   if (beside) lines.push(besideSentence(kind, beside), "");
@@ -87,8 +118,9 @@ function markdownOfStretch({ from, to, sides, items }, name) {
     ["| part | us | share |", "|---|--:|--:|", ...names.map((part) =>
       `| ${part} | ${exactMicro(one.get(part))} | ${percent(one.get(part) / Math.max(length, 1))} |`),
     `| **selected** | **${exactMicro(length)}** | |`];
-  const ran = items.length ? ["| in it | times | us |", "|---|--:|--:|", ...items.map((item) =>
-    `| ${escaped(item.name)} | ${item.count.toLocaleString("en")} | ${exactMicro(item.ns)} |`), ""] : [];
+  const ran = items.length ? ["| in it | times | us |", "|---|--:|--:|", ...items.slice(0, MOST_ITEMS).map((item) =>
+    `| ${item.call ? "call " : ""}${escaped(item.name)} | ${item.count.toLocaleString("en")} | ${exactMicro(item.ns)} |`),
+    ...(items.length > MOST_ITEMS ? [`| and ${plural(items.length - MOST_ITEMS, "more name")} | | |`] : []), ""] : [];
   return [`**${escaped(stretchSaid({ from, to }, name))}**`, "", ...table, "", ...ran,
     escaped(`${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
 }

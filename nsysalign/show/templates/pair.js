@@ -1,3 +1,6 @@
+// The kind of the calls that load code: show/payload.py, `_kind_of_group`.
+const FIRST_CALLS = "first calls";
+
 // Two pictures on one scale, each from its own start: two repetitions of a label, or one label before
 // and after; and beside them their parts, which add up on both sides and in between.
 
@@ -56,10 +59,11 @@ function pairTable(before, after) {
 }
 
 // What a repetition is put beside, if nobody says so: the typical one of its kind; of that one the typical ones of
-// the other kinds, then the slowest, then any whose picture the page holds.
+// the other kinds, then the slowest, then any whose picture the page holds; a first call last.
 function besideOf(label, runs, number) {
-  const kinds = label.kinds.map((_, kind) => typicalOf(label, runs, kind));
-  const wanted = [typicalFor(label, runs, number), ...kinds, label.roles.slowest, ...runs.interval];
+  const kinds = label.kinds.map((name, kind) => (name === FIRST_CALLS ? label.roles.slowest : typicalOf(label, runs, kind)));
+  const { slowest, fastest } = label.roles;
+  const wanted = [typicalFor(label, runs, number), ...kinds, slowest, fastest, ...runs.interval];
   return wanted.find((other) => other !== number && hasPicture(other)) ?? null;
 }
 
@@ -67,8 +71,10 @@ function besideOf(label, runs, number) {
 function besideSaid(label, runs, other) {
   const kind = kindOf(runs, placeOf(runs, other));
   const what = other === typicalOf(label, runs, kind) ? "the typical one" :
-    other === label.roles.slowest ? "the slowest" : other === label.roles.first ? "the first" : "";
-  const of = label.kinds.length > 1 ? `${what === "the typical one" ? " of" : ","} “${label.kinds[kind]}”` : "";
+    other === label.roles.slowest ? "the slowest" : other === label.roles.fastest ? "the fastest" :
+    other === label.roles.first ? "the first" : "";
+  const same = kind === kindOf(runs, placeOf(runs, selected.interval));
+  const of = label.kinds.length > 1 && !same ? `${what === "the typical one" ? " of" : ","} “${label.kinds[kind]}”` : "";
   return `B is #${placeOf(runs, other).toLocaleString("en")}${what ? `, ${what}` : ""}${of}.`;
 }
 
@@ -94,5 +100,5 @@ function drawCompare(label, runs) {
   $("compare").onclick = () => compareTwo(label, runs, pairing ? null :
     besideOf(label, runs, selected.interval));
   $("compared").textContent = pairing ?
-    `${besideSaid(label, runs, view.other)} Click a repetition to put it in B's place.` : "";
+    `${besideSaid(label, runs, view.other)} Click another for B.` : "";
 }

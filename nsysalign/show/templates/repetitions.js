@@ -53,6 +53,26 @@ function typicalFor(label, runs, number) {
   return typicalOf(label, runs, kindOf(runs, placeOf(runs, number)));
 }
 
+// The buttons beside "compare two": one for each repetition that has a name; while two are compared, they choose B.
+function drawRoles(label, runs, at) {
+  const shown = view.other ?? selected.interval, kind = kindOf(runs, placeOf(runs, shown));
+  const { median, fastest, slowest, first } = label.roles, steady = label.kinds[kind] !== FIRST_CALLS;
+  const places = new Map([["median", steady ? typicalFor(label, runs, shown) : median], ["fastest", fastest],
+    ["slowest", slowest], ["first", first]]);
+  const apart = label.kinds.includes(FIRST_CALLS) && label.kinds.length > 1;
+  const numbers = [...places.values()], own = [...places].filter(([, number], k) => numbers.indexOf(number) === k);
+  const buttons = own.map(([role, number]) => make("button", { type: "button", class: "role",
+    "aria-pressed": String(number === shown),
+    title: role === "median" && label.kinds.length > 1 && steady ? `of “${label.kinds[kind]}”` : null,
+    onclick: () => (view.other === null ? choose(label.label, number, false) : takeRepetition(label, runs, number)) },
+  role === "first" && apart ? "first call" : role));
+  const aside = apart && own.some(([role]) => role === "first"), pairing = view.other !== null;
+  buttons.at(-1).classList.toggle("apart", aside);
+  const said = [pairing ? "B" : "", aside ? "later calls" : ""].filter(Boolean).join(", ");
+  fill($("roles"), runs.elapsed.length < 2 ? null : [said ? make("span", { class: "quiet" }, said + ":") : null,
+    buttons]);
+}
+
 // What makes a repetition longer or shorter than the typical one of its kind, if it is by 5 % or more; "" where the
 // page has no parts of every repetition.
 function differenceSaid(label, runs, number) {

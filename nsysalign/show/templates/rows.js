@@ -7,6 +7,11 @@ function drawRows() {
   // wrong timings first: whatever else is said, their numbers are not what is meant
   const rows = [...DATA.labels.filter((row) => row.reason), ...DATA.labels.filter((row) => !row.reason)];
   const { wrong, warnings, right, remarks, file } = DATA.screen;
+  const others = rows.length - wrong.length - warnings - right;
+  const kind = (sign, look, text) => make("a", { class: `${look} look`, href: "#rows", onclick: (event) => {
+    event.preventDefault();
+    bringRow(sign);
+  } }, text);
   const order = rows.length > 1 ? `, ${wrong.length ? "wrong ones first, then " : ""}the largest saving over the run first` : "";
   fill($("labels-head"),
     wrong.length ? make("a", { class: "error look", href: "#wrong", onclick: (event) => {
@@ -15,9 +20,9 @@ function drawRows() {
       bring($("wrong"));
       $("wrong").focus({ preventScroll: true });
     } }, `✖ ${wrong.length} wrong`) : null,
-    warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
-    right ? make("span", { class: "better look" },
-      `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,
+    warnings ? kind("!", "warning", `! ${plural(warnings, "warning")}`) : null,
+    right ? kind("✓", "better", `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,
+    others > 0 ? kind("·", "reading", `· ${plural(others, "other")}`) : null,
     // names of labels are its lines, as in the terminal's table
     make("span", { class: "quiet" }, `${plural(rows.length, "label")}${file ? ` in ${file}` : ""}${order}`));
   const shown = every.label ? rows : rows.slice(0, MOST_LABELS);
@@ -27,8 +32,24 @@ function drawRows() {
   markSelected();
   const more = () => { every.label = true; drawRows(); };
   fill($("rows-more"), rows.length > shown.length ? make("button",
-    { type: "button", onclick: more }, plural(rows.length - shown.length, "more label")) : null);
+    { type: "button", onclick: more }, plural(rows.length - shown.length, "more label")) : null,
+  rows.length > shown.length ? make("p", { class: "on-paper" }, `${plural(rows.length - shown.length, "more label")}, ` +
+    "not printed: open them on the page first.") : null);
+  $("savings").hidden = !rows.some((row) => row.saving);
   fill($("screen-remarks"), remarks.map((text) => make("li", null, text)));
+}
+
+// To the first label whose row has a sign, also if it is among those that are not listed yet.
+function bringRow(sign) {
+  const first = () => [...document.querySelectorAll("#rows li:not(.group)")].find((row) =>
+    row.querySelector(".sign").textContent === sign);
+  if (!first()) {
+    every.label = true;
+    drawRows();
+  }
+  remember(true);
+  first().scrollIntoView({ behavior: scrolling(), block: "center" });
+  first().querySelector("button").focus({ preventScroll: true });
 }
 
 // How long kernels are part of a time, and how long they ran beside it: the terminal's column.
@@ -50,7 +71,7 @@ function labelRow(row, name) {
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
-    make("span", { class: "value saving" }, row.saving ? `could save ${duration(row.saving)} in all` : null),
+    make("span", { class: "value saving", title: row.saved_by || null }, row.saving ? `could save ${duration(row.saving)} in all` : null),
     row.reason ? make("span", { class: "reason" }, `It ${row.reason}`) : null);
   item.dataset.label = row.label;
   return item;
@@ -67,7 +88,7 @@ function groupRow(row, group, kind) {
     make("span", { class: "value" }, duration(group.elapsed),
       make("span", { class: "quiet" }, " " + kernelsOf(group))),
     make("span", { class: `words ${look} look` }, group.words),
-    make("span", { class: "value saving" }, `takes ${duration(group.total)} in all`));
+    make("span", { class: "value saving quiet" }, `takes ${duration(group.total)} in all`));
   Object.assign(item.dataset, { label: row.label, kind });
   return item;
 }
@@ -86,7 +107,7 @@ function drawFix(fixes) {
     [`# ${purpose}: ${sentence}`, ...code].join("\n"));
   const said = (one) => [make("strong", null, one.purpose + ": "), one.sentence, " ",
     one.code.map((line) => make("code", { class: one.code.length > 1 ? "line" : null }, line))];
-  fill($("fix"), fixes.length ? [make("span", null, fixes.map((fix) => make("div", null, said(fix)))),
-    make("button", { type: "button",
-      onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix")] : null);
+  const copy = make("button", { type: "button",
+    onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix");
+  fill($("fix"), fixes.map((fix, i) => make("div", null, said(fix), i === fixes.length - 1 ? copy : null)));
 }

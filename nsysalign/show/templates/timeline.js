@@ -5,7 +5,7 @@
 
 const view = { picture: null, range: null, timer: 0, other: null };
 const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER_PX = 7,
-  AXIS_PX = 44;
+  AXIS_PX = 44, NARROW_PX = 6;
 
 function wholeRange(picture) {
   const margin = Math.max((picture.whole ? 0.01 : 0.06) * picture.width, 2000);
@@ -82,17 +82,25 @@ function drawTimeline() {
   // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
   // to draw
   const plain = new Map();
-  const put = (made, say, over = null, go = null, up = false) => {
+  const put = (made, say, over = null, go = null, up = false, find = null) => {
     if (!made) return;
     if (made.element) drawn.push(made.element);
     else plain.set(made.fill, (plain.get(made.fill) || "") + made.path);
-    hits.push({ ...made.hit, over, go, up, get said() { return say(); } });
+    hits.push({ ...made.hit, over, go, up, find, get said() { return say(); } });
   };
   if (!picture.whole) name(exact(picture) ? "ends" : "events", HEAD - 12);
+  const shares = new Map(); // the same of narrow blocks of the breakdown, which have no edges
   const parts = (strip, top) => {
-    const list = blocks(strip, view.range, pixel);
+    // where most pieces are narrow, all of them are joined into columns of one width: then their shares can be compared
+    const [from, to] = view.range.map((at) => at * 1e3);
+    const inside = strip.x.reduce((n, x, i) => n + (x < to && x + strip.d[i] > from), 0);
+    const least = inside > (right - left) / NARROW_PX ? NARROW_PX * pixel : pixel;
+    const list = blocks(strip, view.range, least, NARROW_PX * pixel);
     for (const b of list) { merged += b.count - 1;
-      put(drawBlock(frame, b, top, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
+      const narrow = b.count > 1 || b.d < NARROW_PX * pixel ? drawShares(frame, b, top, STRIP_TALL) : null;
+      for (const [colour, path] of narrow?.paths || []) shares.set(colour, (shares.get(colour) || "") + path);
+      if (narrow) hits.push({ ...narrow.hit, get said() { return stripSaid(strip, b); } });
+      else put(drawBlock(frame, b, top, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
         list.length <= 300), () => stripSaid(strip, b)); }
   };
   if (picture.strip) {
@@ -113,7 +121,8 @@ function drawTimeline() {
         () => laneSaid(lane, b), over);
       else put(drawBlock(frame, b, y, ROW - 4, causeOf(b),
         (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over,
-      lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null, up);
+      lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null, up,
+      lane.kind === "stream" && b.count === 1 ? DATA.strings[lane.n[b.item]] : null);
     }
   }
   const gaps = bandsOf(picture).flatMap(({ picture: of, shift }) => {
@@ -139,7 +148,8 @@ function drawTimeline() {
       (picture.whole ? "the first GPU work" : exact(picture) ? "the start" : "start.record()"), false,
     HEAD), svg("line", {
     class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
-      ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
+      ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })),
+      ...[...shares].map(([fill, d]) => svg("path", { class: "shares", d, fill })), ...drawn,
       ...gaps, ...matches, chosenBand(frame, bottom),
       ...bandsOf(picture).flatMap((band) => {
         const inside = places.slice(band.from, band.to).filter(({ rows }) => rows);
@@ -181,8 +191,9 @@ function nextFound() {
   found.at = (found.at + 1) % all.length;
   const { place, i } = all[found.at], at = (place.lane.x[i] + place.lane.d[i] / 2) / 1e3;
   Object.assign(found, { lane: place.lane, item: i });
-  const [from, to] = view.range; // the chart stays where it is if the match is in it
-  zoomTo(at >= from && at <= to ? view.range : [at - (to - from) / 2, at + (to - from) / 2]);
+  // so close that it is seen among its neighbours; the chart stays where it is if the match is in it, and as close
+  const [from, to] = view.range, wide = Math.min(to - from, Math.max(6 * place.lane.d[i] / 1e3, 20));
+  zoomTo(wide === to - from && at >= from && at <= to ? view.range : [at - wide / 2, at + wide / 2]);
 }
 
 // The work that ended the longest time in which no stream of the picture ran anything: inside the interval, or
@@ -219,15 +230,21 @@ function chooseStretch(range) {
   drawTimeline();
   if (!range) return fill($("selection"));
   const { from, to, sides, items } = stretch();
-  fill($("selection"), make("strong", null, `selected ${addends([to - from], to - from)[0]}`),
+  const rest = items.slice(MOST_ITEMS), [calls, work] = [true, false].map((called) =>
+    items.slice(0, MOST_ITEMS).filter((item) => item.call === called));
+  const list = (rows, name) => sumList(rows.map(({ name: head, count, ns }) =>
+    [head, `×${count.toLocaleString("en")} ${duration(ns)}`]), name);
+  fill($("selection"), make("p", { class: "head" }, make("strong", null, `selected ${addends([to - from], to - from)[0]}`),
+    make("button", { type: "button", "aria-label": "Remove the selection", onclick: () => chooseStretch(null) }, "×")),
     sides.map((parts, k) => {
       const texts = addends(parts.map(({ ns }) => ns), to - from);
       return [sides.length > 1 ? make("p", { class: "quiet" }, "AB"[k]) : null,
         sumList(parts.map(({ name }, i) => [name, texts[i]]).filter(([, text]) => /[1-9]/.test(text)),
-          "Parts of the stretch")];
+          "parts, which add up to it")];
     }),
-    sumList(items.map(({ name, count, ns }) => [name, `×${count.toLocaleString("en")} ${duration(ns)}`]),
-      "Operations and calls in it"));
+    list(work, "operations in it, on all streams"), list(calls, "CUDA calls in it"),
+    rest.length ? make("p", { class: "quiet" }, `and ${plural(rest.length, "more name")}: ` +
+      duration(rest.reduce((sum, { ns }) => sum + ns, 0))) : null);
 }
 
 // What was chosen, added up: {from, to (ns), sides: the parts of the picture or of both, items}.
@@ -238,8 +255,8 @@ function stretch() {
 }
 
 function sumList(rows, name) {
-  return rows.length ? make("dl", { "aria-label": name }, rows.map(([head, text]) => make("div", null,
-    make("dt", null, cut(head, 26)), make("dd", null, text)))) : null;
+  return rows.length ? [make("p", { class: "quiet" }, name), make("dl", { "aria-label": name }, rows.map(([head, text]) =>
+    make("div", null, make("dt", { title: head }, cut(head, 26)), make("dd", null, text))))] : null;
 }
 
 // How long a stretch (ns) is covered by items of a lane.
@@ -272,18 +289,20 @@ function partsBetween(picture, from, to) {
   return rows;
 }
 
-// What ran and was called in a stretch, by name: how often, and how long.  It may overlap, so it
-// adds up to nothing.
+// What ran and was called in a stretch, by name, the longest first: how often, how long (ns), and whether it is a call.
+// It may overlap, so it adds up to nothing.
 function itemsBetween(picture, from, to) {
   const sums = new Map();
   for (const lane of picture.lanes.filter(({ kind }) => ["stream", "host"].includes(kind))) {
+    const call = lane.kind === "host";
     lane.x.forEach((_, i) => {
-      const ns = inside(lane, i, from, to), name = shortName(DATA.strings[lane.n[i]]);
-      if (ns > 0) sums.set(name, [(sums.get(name)?.[0] || 0) + 1, (sums.get(name)?.[1] || 0) + ns]);
+      const ns = inside(lane, i, from, to), name = shortName(DATA.strings[lane.n[i]]), key = `${call} ${name}`;
+      if (!(ns > 0)) return;
+      const sum = sums.get(key) || { name, count: 0, ns: 0, call };
+      sums.set(key, { ...sum, count: sum.count + 1, ns: sum.ns + ns });
     });
   }
-  return [...sums].sort((p, q) => q[1][1] - p[1][1]).slice(0, 8)
-    .map(([name, [count, ns]]) => ({ name, count, ns }));
+  return [...sums.values()].sort((p, q) => q.ns - p.ns);
 }
 
 // A record is an instant: a diamond on the lane of its stream.
@@ -316,6 +335,7 @@ function eventMarks(frame, picture, top, bottom, hits) {
 }
 
 function zoomTo(range) {
+  unpin(); // what it explains lies elsewhere now
   view.range = range;
   clearTimeout(view.timer);
   view.timer = setTimeout(() => { drawTimeline(); remember(); }, 30);
@@ -341,7 +361,7 @@ function listenToTimeline() {
   zoomable(plot, timeAxis);
 }
 
-const MOST_PIECES = 500;
+const MOST_PIECES = 500, MOST_ITEMS = 10;
 
 // Everything in the lanes as a table, in order of time: what the plot says to those who cannot see
 // or hover it.
@@ -378,11 +398,12 @@ function pictureOf(number) {
   return picture;
 }
 
-// Lanes from the parts alone: the calls that the GPU waited for, as long as it did, and its work.
+// Lanes from the parts alone: the calls that the GPU waited for, as long as it did, and its work.  Their names are no
+// longer than those of whole lanes, lest the axis moves.
 function lanesOf(strip) {
   const none = DATA.strings.push("") - 1, lane = (kind, name) => ({ kind, name, rows: 1, r: 0,
     x: [], d: [], n: [], t: [], c: [], ax: [], al: [] });
-  const lanes = [lane("host", "calls that the GPU waited for"), lane("stream", "GPU")];
+  const lanes = [lane("host", "CUDA calls, in part"), lane("stream", "stream, in part")];
   strip.x.forEach((x, i) => {
     const { name } = DATA.causes[strip.c[i]];
     const at = LAST_STEPS.includes(name) ? 1 : ["api_launch", "api", "sync"].includes(name) ? 0 : -1;

@@ -34,6 +34,7 @@ function card(item) {
     ...advice(entry),
     rerun(entry),
     evidence(entry),
+    entry.saved_by ? make("p", { class: "without" }, `Could save at most ${duration(entry.loss_ns)}: ${entry.saved_by}.`) : null,
     same.length ? sameIn(same, word === "error") : null,
     label ? intervalLink(entry, label) : null,
   );

@@ -39,7 +39,7 @@ function dragToZoom(plot, axis, share) {
   const stretch = (event) => [share(from), share(event)].sort((p, q) => p - q);
   plot.addEventListener("pointermove", (event) => {
     if (!from || Math.abs(event.clientX - from.clientX) < 4) return;
-    hideTip();
+    unpin();
     const { left, right } = axis.frame(), [a, b] = stretch(event), [low, high] = axis.range(),
       box = plot.getBoundingClientRect();
     band ||= document.body.appendChild(make("div", { class: "band" }));
