@@ -195,3 +195,30 @@ def test_a_long_name_is_whole_and_broken_between_its_words(demo):
     assert "".join(lines) == name and len(lines) == 3 and all(len(line) <= 70 for line in lines)
     assert not any(line[-1].isalnum() for line in lines[:-1])
     assert demo("wrap('x'.repeat(400))") == ["x" * 70] * 5 + ["x" * 50]
+
+
+def test_a_phone_shows_all_buttons_and_nothing_lies_beside_the_page(demo):
+    page = demo
+    metrics = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page("choose('h2d_t1', null, false)")
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page(wide) <= 0
+        page("$('compare').click()")
+        assert page(wide) <= 0
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_what_is_drawn_together_is_as_high_as_it_is_busy(opened):
+    """A stream that runs a tenth of the time does not look full, however far one is from it."""
+    pieces = [piece for _ in range(400) for piece in ((HOST, 9_000), (KERNEL, 1_000))]
+    runs = [[(cause, ns, what) for (cause, what), ns in pieces]]
+    page = opened(build([("t1", "event", "a.py:1", False, runs)]))
+    page("(view.range = [-100_000, 100_000], drawTimeline())")
+    heights = page(
+        "[...document.querySelectorAll('#lanes .blocks')].filter(p => p.getAttribute('fill') == CAUSE.kernel.colour)"
+        ".flatMap(p => [...p.getAttribute('d').matchAll(/h[\\d.]+v([\\d.]+)/g)].map(m => +m[1]))"
+    )
+    assert heights and max(heights) < 5

@@ -71,7 +71,7 @@ def test_an_event_and_its_record_say_the_bounds_that_are_stored(opened, name):
             (of_record,) = [lines for lines in said if lines[0] == f"event record {record}"]
             assert of_record[-1] == text
             (of_event,) = [lines for lines in said if lines[0].startswith(f"{word} event at ")]
-            assert f"±{duration(interval.error_ns)} with 95 % confidence" in of_event[1]
+            assert f"±{duration(interval.error_ns)} (95 %), placed" in of_event[1]
             if at == place:
                 assert of_event[-1] == text
             else:  # the GPU's own time stamp, which is late now and then

@@ -152,7 +152,7 @@ function issued(frame, places, lane, b) {
 
 // How the two events were placed, in words.
 function methodWords(method) {
-  return { clock: "placed by the events' own clock", bounds: "placed between the work before and after them",
+  return { clock: "placed by the events' own clock", bounds: "placed between the work before and after",
     "event-trace": "placed by the GPU's timestamps", inferred: "a pair inferred from the trace",
   }[method] || method;
 }

@@ -119,8 +119,7 @@ function drawTimeline() {
       const up = lane.kind === "host"; // below it lies what its arrow points at
       if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y),
         () => laneSaid(lane, b), over);
-      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b),
-        (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over,
+      else put(laneBlock(frame, lane, b, y), () => laneSaid(lane, b), over,
       lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null, up,
       lane.kind === "stream" && b.count === 1 ? DATA.strings[lane.n[b.item]] : null);
     }
@@ -163,6 +162,17 @@ function drawTimeline() {
     `together with ${their} neighbours.`);
   $("reduced").textContent = said.join(" ");
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
+}
+
+// One item, or several that are drawn together: as high as the share of their time that they cover, so that a stream
+// that runs little does not look busy.
+function laneBlock(frame, lane, b, top) {
+  const whole = ROW - 4, together = b.count > 1 && ["stream", "host"].includes(lane.kind);
+  const height = together ? Math.max(3, whole * Math.min(1, b.sum / b.d)) : whole;
+  const made = drawBlock(frame, b, top + whole - height, height, causeOf(b),
+    (room) => (height < 14 ? "" : fitting(b, laneText(lane, b), room)), false);
+  if (made) Object.assign(made.hit, { y: top, h: whole });
+  return made;
 }
 
 // The pictures of which this one consists, and which of its lanes are theirs.
@@ -238,9 +248,8 @@ function chooseStretch(range) {
     make("button", { type: "button", "aria-label": "Remove the selection", onclick: () => chooseStretch(null) }, "×")),
     sides.map((parts, k) => {
       const texts = addends(parts.map(({ ns }) => ns), to - from);
-      return [sides.length > 1 ? make("p", { class: "quiet" }, "AB"[k]) : null,
-        sumList(parts.map(({ name }, i) => [name, texts[i]]).filter(([, text]) => /[1-9]/.test(text)),
-          "parts, which add up to it")];
+      return sumList(parts.map(({ name }, i) => [name, texts[i]]).filter(([, text]) => /[1-9]/.test(text)),
+        `${sides.length > 1 ? `${"AB"[k]}: ` : ""}parts, which add up to it`);
     }),
     list(work, "operations in it, on all streams"), list(calls, "CUDA calls in it"),
     rest.length ? make("p", { class: "quiet" }, `and ${plural(rest.length, "more name")}: ` +
@@ -328,7 +337,7 @@ function eventMarks(frame, picture, top, bottom, hits) {
       svg("path", { class: "record", d: `M${x} ${top - 20}l7 7l-7 7l-7 -7z` }));
     hits.push({ x: x - 8, y: top - 22, w: 16, h: 18, said: exact(picture) ? [`${word} at ${us(ns)} us`] :
       [`${word} event at ${us(ns)} us`,
-      `±${duration(picture.error)} with 95 % confidence: ${methodWords(picture.method)}`,
+      `±${duration(picture.error)} (95 %), ${methodWords(picture.method)}`,
       DATA.strings[picture.bounds[k]]] });
   });
   return out;
