@@ -46,7 +46,7 @@ def why_not(environ: Mapping[str, str]) -> str | None:
     if library() is None:
         return (
             "its library was not built when nsysalign was installed (no C compiler): "
-            "install one, then pip install --force-reinstall --no-deps nsysalign"
+            "install one, such as gcc, then in the clone: pip install --force-reinstall --no-deps ."
         )
     if environ.get(INJECTION) and environ[INJECTION] != str(library()):
         return f"another tool is injected into CUDA programs here (unset {INJECTION})"

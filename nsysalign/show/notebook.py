@@ -83,7 +83,7 @@ class Analysis(model.Analysis):
         except ImportError as error:
             raise UsageError(
                 f"waterfall() draws with plotly, which cannot be imported here: {error}",
-                "pip install 'nsysalign[notebook]' (or plotly); show() and breakdown need none",
+                "pip install plotly; show() and breakdown need none",
             ) from None
 
         position = int((self.intervals["interval"] == number).to_numpy().argmax())

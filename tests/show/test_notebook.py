@@ -81,5 +81,5 @@ def test_a_waterfall_without_plotly_says_what_to_install(analysis, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(UsageError) as raised:
         analysis.waterfall("t1")
-    assert "nsysalign[notebook]" in raised.value.next_step
+    assert "pip install plotly" in raised.value.next_step
     assert "t1" in analysis._repr_html_() and len(analysis.breakdown)

@@ -201,7 +201,7 @@ def cluster(address: str) -> Iterator[Callable[..., Iterator[SourceResult]]]:
         import distributed
     except ImportError as error:
         raise UsageError(
-            "--dask needs Dask, which is not installed", "pip install 'nsysalign[dask]'"
+            "--dask needs Dask, which is not installed", "pip install distributed"
         ) from error
     try:
         client = distributed.Client(address, timeout=20)
