@@ -58,8 +58,8 @@ def diff(
 ) -> None:
     """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
 
-    Regions are matched by name, call sites by their code. Runs that were recorded differently are
-    not judged: then --fail-on ends with 3.
+    Regions are matched by name, call sites by their code. Runs that were recorded differently, or
+    have no label in common, are not judged: then --fail-on ends with 3.
 
     \b
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
@@ -100,8 +100,9 @@ def diff(
         click.echo(_brief(comparison, before, after))
     elif not quiet and json_out != "-":
         screen.render(comparison, console(), str(output or ""))
-    all_differ = not comparison.labels or comparison.count("different") == len(comparison.labels)
-    if (fail_on and comparison.count("different")) or (brief and all_differ):
+    differ, nothing_common = comparison.count("different"), not comparison.labels
+    gate_is_blind = differ or (nothing_common and "missing" not in fail_on)
+    if (fail_on and gate_is_blind) or (brief and differ == len(comparison.labels)):
         if quiet or brief or json_out == "-":
             click.echo(f"nsysalign: {screen.summary(comparison)}", err=True)
             for confounder in comparison.confounders:

@@ -215,6 +215,16 @@ def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
     assert invoke(*command).exit_code == 1
 
 
+def test_runs_with_no_label_in_common_pass_no_gate(tmp_path):
+    database.write(build(), tmp_path / "a.db")
+    other = [("other", "event", "other.py:1", False, [[("kernel", 1_000, "gemm")]])]
+    database.write(build(other), tmp_path / "b.db")
+    pair = (tmp_path / "a.db", tmp_path / "b.db")
+    assert invoke("diff", *pair).exit_code == 0
+    assert invoke("diff", *pair, "--fail-on", "slower").exit_code == 3
+    assert invoke("diff", *pair, "--fail-on", "missing").exit_code == 1
+
+
 def test_what_is_known_beside_the_tables_is_refused_if_edited(tmp_path):
     for name in ("a.db", "b.db"):
         database.write(build(), tmp_path / name)
