@@ -158,3 +158,12 @@ def test_the_command_prints_what_it_found_and_ends_with_one(tmp_path):
     assert doubt["worth_ns"] == doubt["right_ns"] - doubt["measured_ns"] > 0
     honest = checked(tmp_path / "honest", simulated=program(again(ADD, times=4)))
     assert honest.exit_code == 0 and honest.output.startswith("Nothing found in 4 timed intervals")
+
+
+def test_a_run_is_named_by_its_analysis_as_well(tmp_path):
+    untar(DATA / "ddp_slow_rank.tar.xz", tmp_path)
+    folder = tmp_path / "ddp_slow_rank-001"
+    by_folder = CliRunner().invoke(cli, ["check", str(folder)])
+    (folder / "analysis.db").write_text("as analyze leaves it")
+    by_analysis = CliRunner().invoke(cli, ["check", str(folder / "analysis.db")])
+    assert by_analysis.exit_code == 0 and by_analysis.output == by_folder.output

@@ -17,7 +17,7 @@ from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import ProgressLine, deliver
 from nsysalign.commandline.present import assembled, recorded
 from nsysalign.errors import NsysAlignError
-from nsysalign.rundir import TRACE_SUFFIXES
+from nsysalign.rundir import DATABASE, TRACE_SUFFIXES
 from nsysalign.text import plural, safe_text, span
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def check(
     from nsysalign.store.objects import to_json
 
     path = Path(command[0])
+    if path.name == DATABASE and path.is_file():  # beside the trace that it was made from
+        path = path.parent
     there = path.is_dir() or path.suffix in TRACE_SUFFIXES
     if there and len(command) > 1:  # of a script they would be its arguments
         if not command[1].startswith("-"):
