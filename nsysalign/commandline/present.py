@@ -355,11 +355,31 @@ def say_notes(notes: Sequence[str], quiet: bool) -> None:
         click.echo(f"note: {note}", err=True)
 
 
+def say_failed(command: Sequence[str], status: int, and_so: str) -> None:
+    """That the script failed, on stderr, and with --brief as a line of JSON; `and_so`: what follows from
+    that.  A module that the script lacks explains all of it, and is said instead."""
+    from nsysalign.record.command import how_it_failed
+
+    failed, step = how_it_failed(command, status)
+    sentence = failed if step else failed + and_so
+    click.echo(f"{sentence}\n  next: {step}" if step else sentence, err=True)
+    if view() == "brief":
+        from nsysalign.brief import short
+
+        name = click.get_current_context().info_name or ""
+        click.echo(short(name, "error", sentence, step or "its own error is on stderr"))
+
+
 def finish(
-    run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
+    run_dir: Path,
+    *,
+    exit_status: int,
+    command: Sequence[str],
+    quiet: bool,
+    json_out: str | None,
 ) -> Analysis | None:
-    """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed
-    script keeps its status: the analysis of what it left may then fail as well, or be interrupted,
+    """Analyse the run directory of a command and show the result, as `nsysalign analyze RUN_DIR` does.  A
+    failed script keeps its status: the analysis of what it left may then fail as well, or be interrupted,
     which is only reported.
     """
     ended = f"the script ended with status {exit_status}"
@@ -372,7 +392,7 @@ def finish(
             error = Interrupted(message, f"nsysalign analyze {run_dir}")
         if exit_status == 0:
             raise error from None
-        click.echo(f"{ended}, and what it left was not analysed: {error.message}", err=True)
+        say_failed(command, exit_status, f", and what it left was not analysed: {error.message}")
         return None
     did_cuda = not analysis.intervals.empty or analysis.known.calls_without_work
     if exit_status == 0 and not did_cuda:  # NVTX ranges alone

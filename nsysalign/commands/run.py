@@ -17,7 +17,7 @@ import click
 from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline import present
-from nsysalign.errors import NoCudaWork, NsysAlignError, UsageError
+from nsysalign.errors import NoCudaWork, NsysAlignError, TraceError, UsageError
 from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -135,14 +135,7 @@ def run(
         )
     status = result.exit_status
     if result.sqlite is None:
-        try:
-            run = RunDirectory(result.run_dir)
-            present.unprofiled(run, command=command, quiet=quiet, json_out=json_out)
-            _say_what_is_missing(run, status, quiet)
-        except NsysAlignError as error:  # a failed script keeps its status
-            if not status:
-                raise
-            click.echo(f"not analysed: {error}", err=True)
+        _without_trace(result, command, needing, quiet, json_out)
         ctx.exit(status)
     for rerun in reruns:
         _once_more(rerun.how, result, partial(rerun.again, command, result, options), quiet)
@@ -153,14 +146,10 @@ def run(
         _once_more("without nsys", result, lambda: again().notes, quiet)
     try:
         analysis = present.finish(
-            result.run_dir, exit_status=status, quiet=quiet, json_out=json_out
+            result.run_dir, exit_status=status, command=command, quiet=quiet, json_out=json_out
         )
     except NoCudaWork as error:
-        from nsysalign.commands.doctor import why_no_cuda
-
-        why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
-        reason = f"the program ended with status 0 and did no CUDA work: {why}"
-        raise NoCudaWork(reason, "nsysalign doctor") from error
+        raise _no_cuda_work() from error
     except OSError as error:  # our output cannot be written: a failed script keeps its status
         if not status:
             raise
@@ -203,19 +192,45 @@ def _refuse_misspelt(ctx: click.Context, command: Sequence[str]) -> None:
     raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
 
 
-def _say_what_is_missing(run: RunDirectory, status: int, quiet: bool) -> None:
-    """Of a run without nsys whose log has no events: that the script failed, or what keeps it from a GPU."""
-    if quiet or any(
-        b'"type":"record"' in path.read_bytes()[: 1 << 20] for path in run.event_logs()
-    ):
-        return
-    if status:
-        click.echo(f"the script ended with status {status} and recorded no CUDA event", err=True)
-        return
+def _without_trace(
+    result: CollectResult,
+    command: Sequence[str],
+    needing: Sequence[str],
+    quiet: bool,
+    json_out: str | None,
+) -> None:
+    """What the event log of a run without a trace answers; a script that failed keeps its status.  Raises
+    NoCudaWork where CUPTI saw that nothing used a GPU, TraceError where an option needs the trace."""
+    run, status = RunDirectory(result.run_dir), result.exit_status
+    logged = any(b'"type":"record"' in path.read_bytes()[: 1 << 20] for path in run.event_logs())
+    if result.unused and not logged and not status:
+        raise _no_cuda_work()
+    failed_early = status and not logged
+    said_in_brief = failed_early and shared.view() == "brief"
+    try:
+        hidden = quiet or bool(said_in_brief)
+        present.unprofiled(run, command=command, quiet=hidden, json_out=json_out)
+    except NsysAlignError as error:
+        if not status:
+            raise
+        click.echo(f"not analysed: {error}", err=True)
+    if needing and not status:  # a gate that lost its trace must not pass
+        raise TraceError(f"no trace was recorded, which {needing[0]} needs", "nsysalign doctor")
+    if failed_early and not quiet:
+        present.say_failed(command, status, " and recorded no CUDA event")
+    elif not logged and not quiet:
+        click.echo(f"note: the program recorded no CUDA event: {_why_no_cuda()}", err=True)
+
+
+def _why_no_cuda() -> str:
     from nsysalign.commands.doctor import why_no_cuda
 
-    why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
-    click.echo(f"note: the program recorded no CUDA event: {why}", err=True)
+    return "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
+
+
+def _no_cuda_work() -> NoCudaWork:
+    reason = f"the program ended with status 0 and did no CUDA work: {_why_no_cuda()}"
+    return NoCudaWork(reason, "nsysalign doctor")
 
 
 def _once_more(

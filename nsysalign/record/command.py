@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib.machinery
+import importlib.util
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -61,6 +65,50 @@ def script_python() -> str:
     raise UsageError(
         "nsysalign is installed in an environment of its own, and no python is on PATH",
         "activate the script's environment, or: nsysalign run -- PYTHON SCRIPT.py",
+    )
+
+
+def missing_modules(command: Sequence[str]) -> list[str]:
+    """Modules that SCRIPT.py imports in its first column and that this Python does not have.  Empty where
+    another Python runs it, or where the file cannot be read as Python."""
+    if not command[0].endswith(".py") or script_python() != sys.executable:
+        return []
+    try:
+        statements = ast.parse(Path(command[0]).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    names: dict[str, None] = {}
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            names.update((alias.name.partition(".")[0], None) for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            names[statement.module.partition(".")[0]] = None
+    beside = [str(Path(command[0]).parent)]
+    return [
+        name
+        for name in names
+        if importlib.machinery.PathFinder.find_spec(name, beside) is None and not _installed(name)
+    ]
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # it is imported, and has no spec
+        return True
+
+
+def how_it_failed(command: Sequence[str], status: int) -> tuple[str, str]:
+    """That the script failed, with the modules that it lacks, and what helps then ("" if they are there)."""
+    ended = f"the script ended with status {status}"
+    missing = missing_modules(command) if status == 1 else []  # 1: an exception ended it
+    if not missing:
+        return ended, ""
+    modules = " and ".join(missing)
+    script = shlex.join(command)
+    return (
+        f"{ended}: it imports {modules}, not installed in the Python that ran it ({sys.executable})",
+        f"install nsysalign where {modules} is, or: nsysalign run -- /path/to/python {script}",
     )
 
 

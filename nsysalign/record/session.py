@@ -69,6 +69,7 @@ class CollectResult:
     event_logs: tuple[Path, ...]
     notes: tuple[str, ...]
     stopped: bool = False  # asked to end by a signal or --timeout
+    unused: bool = False  # CUPTI was there to record, and no process used a GPU
 
 
 def collect(
@@ -177,7 +178,8 @@ def collect_recorded(
                 why = "; ".join(messages) or "no process used a GPU through CUDA"
                 notes.append(f"CUPTI recorded nothing, so the event log alone answers: {why}")
             logs = _event_logs(run_dir, notes, header)
-            return finish(logs, nsys=None, recorder="cupti", trace=trace and trace.name)
+            result = finish(logs, nsys=None, recorder="cupti", trace=trace and trace.name)
+            return replace(result, unused=trace is None and not messages)
 
 
 def written(run_dir: Path, mark: Mapping[str, Any], recorded: bool) -> list[str]:

@@ -227,6 +227,20 @@ def test_where_cupti_records_nothing_the_log_answers_and_it_is_said_why(program,
         assert len(__import__("nsysalign").load(program.folder / "out").intervals) == 3
 
 
+def test_a_program_without_a_gpu_and_a_gate_without_a_trace_do_not_pass(program):
+    """As under nsys: 4 where nothing used a GPU, 3 where an option needs the trace that is missing."""
+    idle = program.run("print('its own words')", "--fail-on", "error")
+    assert idle.returncode == 4 and idle.stdout == "its own words\n"
+    assert "did no CUDA work" in idle.stderr
+    shutil.rmtree(program.folder / "out")
+    assert program.run("sys.exit(6)").returncode == 6
+    shutil.rmtree(program.folder / "out")
+    held, _ = REASONS["held by another"]
+    blind = program.run("timed(3)", "--fail-on", "error", **held)
+    assert blind.returncode == 3 and "which --fail-on needs" in blind.stderr
+    assert "Recorded without nsys" in blind.stdout
+
+
 def test_without_the_library_the_log_answers(program, tmp_path):
     """pip install without a compiler."""
     copy = tmp_path / "python"

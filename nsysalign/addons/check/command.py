@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import ProgressLine, deliver
-from nsysalign.commandline.present import assembled, recorded
+from nsysalign.commandline.present import assembled, recorded, say_failed
 from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import DATABASE, TRACE_SUFFIXES
 from nsysalign.text import plural, safe_text, span
@@ -90,8 +90,6 @@ def check(
                 command, how, silent, recorder=recorder, traced=["check"], by_nsys=by_nsys
             )
         path, status = result.run_dir, result.exit_status
-        if status and not silent:
-            click.echo(f"the script ended with status {status}", err=True)
     try:
         with tempfile.TemporaryDirectory() as scratch, ProgressLine(silent) as tell:
             inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=True)
@@ -100,8 +98,10 @@ def check(
     except NsysAlignError as error:
         if not status:
             raise
-        click.echo(f"nsysalign: {error}", err=True)
-        ctx.exit(status)  # the script's own: what it left cannot be checked either
+        say_failed(command, status, f", and what it left was not checked: {error.message}")
+        ctx.exit(status)  # the script's own
+    if status and not silent:
+        click.echo(f"the script ended with status {status}", err=True)
     if json_out:
         deliver(to_json(verdict.document()), json_out)
     if brief:

@@ -78,7 +78,9 @@ def confirm(
         if source is None:
             result = recorded(command, options, silent, recorder="nsys")
             source, status = result.run_dir, result.exit_status
-            before = finish(source, exit_status=status, quiet=silent, json_out=None)
+            before = finish(
+                source, exit_status=status, command=command, quiet=silent, json_out=None
+            )
             if status or before is None:
                 click.echo(
                     f"nsysalign: the script ended with status {status}, so it is not run again; "
