@@ -374,11 +374,11 @@ def finish(
     run_dir: Path,
     *,
     exit_status: int,
-    command: Sequence[str],
     quiet: bool,
     json_out: str | None,
+    command: Sequence[str] = (),
 ) -> Analysis | None:
-    """Analyse the run directory of a command and show the result, as `nsysalign analyze RUN_DIR` does.  A
+    """Analyse the run directory of a command, if that is known, and show the result, as `nsysalign analyze RUN_DIR` does.  A
     failed script keeps its status: the analysis of what it left may then fail as well, or be interrupted,
     which is only reported.
     """

@@ -71,7 +71,7 @@ def script_python() -> str:
 def missing_modules(command: Sequence[str]) -> list[str]:
     """Modules that SCRIPT.py imports in its first column and that this Python does not have.  Empty where
     another Python runs it, or where the file cannot be read as Python."""
-    if not command[0].endswith(".py") or script_python() != sys.executable:
+    if not command or not command[0].endswith(".py") or script_python() != sys.executable:
         return []
     try:
         statements = ast.parse(Path(command[0]).read_bytes()).body
