@@ -35,14 +35,12 @@ def test_readme_is_short_and_its_first_two_blocks_are_what_ci_runs():
     assert all("pip install" in block for block in blocks)
 
 
-def example(folder: Path) -> list[str]:
-    """The demo's first screen down to the second label, as README shows it."""
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-    done = warm.python(["-m", "nsysalign", "demo", "-o", str(folder)], ROOT, environment)
+def printed(folder: Path, *words: str) -> list[str]:
+    """The lines that a command prints in a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
+    done = warm.python(["-m", "nsysalign", *words], folder, environment)
     done.check_returncode()
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    heads = [number for number, line in enumerate(lines) if line.startswith(("label", " label"))]
-    return lines[: heads[0] + 3] if heads else lines
+    return [line.rstrip() for line in done.stdout.splitlines()]
 
 
 #: The indented block of README before its first command.
@@ -50,15 +48,21 @@ EXAMPLE = re.compile(r"(?<=\n\n)(?:    .*\n|\n(?=    ))+")
 
 
 def test_the_readmes_example_is_what_the_demo_prints(tmp_path):
-    """`python tests/test_documentation.py` renews it."""
-    lines = [line[4:] for line in EXAMPLE.search(readme())[0].splitlines()]
-    assert len(lines) > 8 and lines == example(tmp_path / "run")
+    """All but the last line, which names the page.  `python tests/test_documentation.py` renews it."""
+    text = readme()
+    lines = [line[4:] for line in EXAMPLE.search(text)[0].splitlines()]
+    *screen, last = printed(tmp_path, "demo", "-o", "run")
+    assert len(lines) > 8 and lines == screen
+    more, estimate = re.search(r"shows (\d+) more labels.*: (.*) for `h2d_t1`", text).groups()
+    assert last.startswith(f"-v shows {more} more labels")
+    of_first = " ".join(printed(tmp_path, "analyze", "-v", "run")).partition("h2d_t2")[0]
+    assert f"Without nsys {estimate}, estimated" in re.sub(" +", " ", of_first)
 
 
 def renew_example() -> None:
     """Write what the demo prints now into README."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = example(Path(folder, "run"))
+        lines = printed(Path(folder), "demo", "-o", "run")[:-1]
     block = "".join(f"    {line}".rstrip() + "\n" for line in lines)
     (ROOT / "README.md").write_text(EXAMPLE.sub(lambda _: block, readme(), count=1), "utf-8")
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("remembered")
 
 PAGES = [page for page in DOCS if page.parent.name != "lab"]
 #: What pages call a run, each a folder of the same recording.
-RUNS = ("A", "RUN", "RUN_DIR", "B", "run", "baseline", "main", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip
+RUNS = ("A", "RUN", "RUN_DIR", "B", "run", "baseline", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip
 SCRIPTS = ("bench.py", "train.py", "puzzle.py", "script.py", "SCRIPT.py", "old.py", "new.py")
 #: Names on pages for what the recording calls otherwise.
 NAMES = {"L": "h2d_t1", "NAME": "h2d_t1", "t1": "h2d_t1", "runs/$(hostname)": "runs/node"}
