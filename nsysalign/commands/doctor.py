@@ -109,7 +109,9 @@ def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
         )
         yield Row("cupti", OK, words)
     else:
-        cost = "without nsys only the event log is recorded: who limits a timing, not where it went"
+        cost = (
+            "without nsys only the event log is recorded: what limits a timing, not where it went"
+        )
         fix = "what the line names; or install nsys"
         yield Row("cupti", WARNING, f"cannot record: {why}", cost, fix)
     try:

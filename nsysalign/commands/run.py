@@ -62,7 +62,7 @@ _OF_NSYS = ("sample_python", "nsys")
     "--no-nsys",
     is_flag=True,
     help="Record without nsys: by CUPTI from inside the program, else the event log alone, which proves "
-    "who limits each timing, not where its time went.  So does a run where nsys is missing.",
+    "what limits each timing, not where its time went.  So does a run where nsys is missing.",
 )
 @shared.recorder
 @shared.of_addons("run")
