@@ -1210,7 +1210,6 @@ def _findings(analysis: Analysis) -> list[Finding]:
     for f, status in zip(table, statuses(analysis), strict=True):
         rule = safe_text(f.rule)
         is_open = status.verdict == NOT_CONFIRMED
-        advice = tuple(_fixes(rule, f.advice, f.faster, script))
         evidence = f.evidence if isinstance(f.evidence, dict) else {}
         findings.append(
             Finding(
@@ -1226,10 +1225,8 @@ def _findings(analysis: Analysis) -> list[Finding]:
                     (safe_text(words(key)), safe_text(quantity(str(key), value)))
                     for key, value in evidence.items()
                 ),
-                advice=advice,
-                loss_ns=f.loss_ns
-                if advice
-                else 0,  # nobody can save time by advice that there is not
+                advice=tuple(_fixes(rule, f.advice, f.faster, script)),
+                loss_ns=f.loss_ns,
                 library=f.label in libraries,
                 confirmation="" if is_open else safe_text(_status_in_words(status)),
                 to_confirm=safe_text(status.text).replace("SCRIPT.py", script) if is_open else None,
