@@ -566,7 +566,7 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "cell": lambda case: max(_cells(case))[1],
     "steps": lambda case: f"{max(_cells(case))[0]:,}",
     "operations": lambda case: f"{case.operations:,}",
-    "less": lambda case: "Read nothing back inside (no .item(), no tensor passed as a Python number)" if 2 * case.copies_back >= case.group.work.waits else "Wait less often",
+    "less": lambda case: "read nothing back (no .item(), no tensor passed as a number)" if 2 * case.copies_back >= case.group.work.waits else "wait less often",
     "waits": lambda case: "its wait" if _waits(case) == 1 else f"its {_waits(case):,} waits",
 }  # fmt: skip
 
@@ -792,7 +792,7 @@ FASTER: tuple[Row, ...] = (
         "libraries are converted each time",
         "d = cuda.as_cuda_array(x)  # once;   kernel[grid, block](d)  # in the loop"),
     Row(f"{_LAUNCHES} sync-inside", "torch, many small, not library's loop, more waits than copies in, waits often, launches first, not own code",
-        "{less}, and launch less (larger batches); a CUDA graph cannot hold {waits}. Find them",
+        "Launch less (larger batches), {less}; a CUDA graph cannot hold {waits}. Find them",
         _NAMES_LINES),
     Row(_LAUNCHES, "torch, a kind of tensors in turn", f"Those of {{time_in_turn}} launch {_IN_TURN}", _FOREACH),
     Row(_LAUNCHES, "python, many small, very many, not own code",

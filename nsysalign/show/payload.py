@@ -132,11 +132,12 @@ def _card(group: Findings, saved_by: Mapping[tuple[str, int], str]) -> dict[str,
         asdict(finding)
         | {
             "advice": [*map(fix_as_data, finding.advice)],
-            "saved_by": saved_by.get((finding.label, finding.loss_ns), ""),
+            "loss_ns": finding.saving_ns,
+            "saved_by": saved_by.get((finding.label, finding.saving_ns), ""),
         }
         for finding in group.findings
     ]
-    loss = {"lost": group.loss_ns, "library": group.library}
+    loss = {"lost": group.findings[0].saving_ns, "library": group.library}
     return asdict(group) | loss | {"findings": findings}
 
 
@@ -237,6 +238,8 @@ def _labels_for_page(
             "kinds": [*dict.fromkeys(kinds.values())],  # each once, in the order of its groups
             "predicted": _prediction(row, any_predicted),
         }
+        if not about["fixes"]:
+            about["saving"] = 0  # nobody can save by advice that there is not
         labels.append(about)
     return labels
 
@@ -252,9 +255,9 @@ def _parts_told(analysis: Analysis) -> dict[str, dict[str, Any]]:
             continue
         causes = ("host", "api_launch", "launch_latency")
         left_ns = sum(parts.get((finding.interval, cause), 0) for cause in causes) - ns
-        rest = f", less {duration(left_ns)} in long pieces of CPU" if left_ns else ""
+        less = f", less {duration(left_ns)} in long pieces of CPU" if left_ns else ""
         names = " + ".join(DISPLAY[cause] for cause in causes)
-        text = f"One by one, {duration(ns)} in the sentence: {names}{rest}."
+        text = f"One by one, {duration(ns)} in the sentence: {names}{less}."
         told.setdefault(finding.label, {"interval": int(finding.interval), "text": text})
     return told
 
@@ -425,8 +428,8 @@ def fixes_of_sentence(
     if label in fixes and sentences[label] == answer.sentence:
         return fixes[label]
     # those of others begin with the names of their labels, so that they are no finding's own
-    own = {fix for group in answer.groups for finding in group.findings for fix in finding.advice}
-    return [fix_as_data(fix) for fix in answer.fixes if fix in own]
+    in_cards = {fix for group in answer.groups for finding in group.findings for fix in finding.advice}
+    return [fix_as_data(fix) for fix in answer.fixes if fix in in_cards]
 
 
 def _kind_of_group(row: LabelRow, label: Label) -> dict[int, str]:

@@ -991,8 +991,8 @@ def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]
         "code": f"{finding.site}: {code}" if code is not None else "",
         "also in": ", ".join(labels[:MOST_NAMED]) + (", …" if len(labels) > MOST_NAMED else ""),
     }
-    if finding.loss_ns:
-        facts["could save"] = f"at most {duration(finding.loss_ns)} over the run"
+    if finding.saving_ns:
+        facts["could save"] = f"at most {duration(finding.saving_ns)} over the run"
     if not is_remark:
         facts["evidence"] = ", ".join(f"{name} {number}" for name, number in finding.evidence)
         of_label = (row.host for row in answer.labels if row.label == finding.label)

@@ -536,11 +536,11 @@ def _streams(source: Tables, operations: pd.DataFrame) -> pd.DataFrame:
 
 def _stretches(source: Tables, tables: Iterable[schema.Table], spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime and of libraries, by their start."""
-    found = [pd.DataFrame(possible(source.columns_of(table))[0]) for table in tables]
-    found = [frame.astype("int64") for frame in found if len(frame)]
-    if not found:
+    rows = [pd.DataFrame(possible(source.columns_of(table))[0]) for table in tables]
+    rows = [of_table.astype("int64") for of_table in rows if len(of_table)]
+    if not rows:
         return frames.empty(spec)
-    frame = _in_order(pd.concat(found, ignore_index=True), "start_ns")
+    frame = _in_order(pd.concat(rows, ignore_index=True), "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
 
 
