@@ -311,11 +311,12 @@ class Evidence:
             reach = end if reach is None else max(reach, end)
         return idle
 
-    def gaps(self, number: int) -> list[tuple[int, int, Any, int, int]]:
+    def gaps(self, number: int) -> list[tuple[int, int, Any, int, int, int]]:
         """Of the stretches in which a run's device executed nothing, read from the export itself:
-        start, ns, what ended it (kind and name), how long that ran, and, of a round trip (a copy to the
-        host before, one to the device behind it, of one thread that was mostly outside of calls), how
-        long the thread was outside; 0 for other stretches."""
+        start, ns, what ended it (kind and name), how long that ran, of a round trip (a copy to the
+        host before, one to the device behind it, of one thread that was mostly outside of calls) how
+        long the thread was outside, and, if it ended in the first run of a kernel, how long the call
+        that launched it was open, if over 0.1 ms; 0 for other stretches."""
         run, rows = self.rows[number], []
         process = f"(globalPid >> 24) & 16777215 = {run['pid']}"
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
@@ -328,10 +329,11 @@ class Evidence:
                         f"select start, end, {what}, correlationId from CUPTI_ACTIVITY_KIND_{table} where {process} and deviceId = {run['device']}")]  # fmt: skip
             calls = db.execute(f"select correlationId, globalTid, start, end from CUPTI_ACTIVITY_KIND_RUNTIME where {process.replace('globalPid', 'globalTid')}").fetchall()  # fmt: skip
         thread = {c: t for c, t, _, _ in calls}
+        called = {c: (s, e) for c, _, s, e in calls}
         spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for _, of, s, e in calls:
             spans[of].append((s, e))
-        out, reach, before = [], None, None
+        out, reach, before, seen = [], None, None, set()
         for start, end, key, call in sorted(rows):
             if reach is not None and start > reach:
                 of = thread.get(call)
@@ -342,7 +344,10 @@ class Evidence:
                     cut = [(max(s, reach), min(e, start)) for s, e in spans[of] if s < start and e > reach]  # fmt: skip
                     outside = start - reach - open_for(cut)
                 trip = outside if 2 * outside >= start - reach else 0
-                out.append((reach, start - reach, key, end - start, trip))
+                at, until = called.get(call, (start, start))
+                launched = min(until, start) - max(at, reach) if key[0] == "KERNEL" and key not in seen else 0  # fmt: skip
+                out.append((reach, start - reach, key, end - start, trip, launched * (launched >= 100_000)))  # fmt: skip
+            seen.add(key)
             reach, before = end if reach is None else max(reach, end), (key, call)
         return out
 
@@ -949,10 +954,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "idle_before_migrations_ns":
         return e.touched(n)
     if key == "between_copies_ns" or (key == "count" and "between_copies_ns" in f.evidence):
-        back = [ns for _, ns, _, _, trip in e.gaps(n) if trip]
+        back = [ns for _, ns, _, _, trip, _ in e.gaps(n) if trip]
         return sum(back) if key.endswith("_ns") else len(back)
     if key == "between_copies_outside_ns":
-        return sum(trip for _, _, _, _, trip in e.gaps(n))
+        return sum(trip for _, _, _, _, trip, _ in e.gaps(n))
     if f.rule == "whole-run" and key in ("before_first_launches_ns", "loading_gaps_ns"):
         return (0, f.evidence["idle_ns"])
     if key == "load_calls_ns":
@@ -970,7 +975,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if f.rule == "whole-run" and key in ("gaps", "gaps_ns", "gap_ns", "operation_ns"):
         rest = sorted(e.gaps(n), key=lambda gap: -gap[1])[3:]
         groups = defaultdict(list)
-        for _, ns, what, ran, _ in rest:
+        for _, ns, what, ran, *_ in rest:
             groups[what if f.evidence.get("before") else ""].append((ns, ran))
         most = max(groups.values(), key=lambda group: sum(ns for ns, _ in group))
         lengths, runs = (sorted(column) for column in zip(*most, strict=True))
@@ -1022,9 +1027,14 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "kernels_ns":
         return e.total(n, "kernel", "graph")
     if key in ("idle_for_this_ns", "idle_1_ns", "idle_2_ns", "idle_3_ns"):
-        groups = (("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
         outside = max(e.total(n, "host") - e.touched(n), 0)
-        every = {outside, *(e.total(n, *g) for g in groups), e.staging(n)}
+        every = {
+            outside,
+            *(e.total(n, cause) for cause in ("sync", "api", "unknown")),
+            e.staging(n),
+        }
+        first = sum(launched for *_, launched in e.gaps(n)) if e.export else 0
+        every |= {first, e.total(n, "api_launch", "launch_latency") - first}
         # of launched work that begins late, the calls do not count
         return {max(every), e.total(n, "launch_latency")} if key == "idle_for_this_ns" else every
     if key in ("kernels_followed_by_their_own_launch_call", "gaps_between_kernels"):

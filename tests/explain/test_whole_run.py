@@ -231,6 +231,33 @@ def test_a_call_that_makes_nothing_is_not_made_once_instead(call):
     assert f"most of it in {call}" in found.title and not found.faster
 
 
+@pytest.mark.parametrize(
+    ("first_us", "allocate_us", "advice"),
+    [(0, 180, "Launch less"), (110, 300, "Allocate once"), (120, 96, "Warm up")],
+)
+def test_first_launches_are_not_made_fewer(tmp_path, first_us, allocate_us, advice):
+    """ECE213-Phylogenetic-Tree-Using-Mash: of 3.2 ms in launches 2.2 are the first ones of two kernels; each step allocates.
+
+    H    [ launch A ] [ launch B ]  then 12 times  [ cudaMalloc ][ launch A, 17 us ]
+    """
+
+    def draw(w):
+        w.kernel(5_000, 6_000, w.call("launch", 0, 4_000), name="before")
+        at = 10_000
+        for name in ("A", "B"):
+            w.kernel(at + 1_000 * first_us + 6_000, at + 1_000 * first_us + 7_000,
+                     w.call("launch", at, at + 1_000 * first_us + 4_000), name=name)  # fmt: skip
+            at += 1_000 * first_us + 10_000
+        for _ in range(12):
+            w.call("other", at, at + 1_000 * allocate_us // 12, name="cudaMalloc")
+            at += 1_000 * allocate_us // 12
+            w.kernel(at + 18_000, at + 20_000, w.call("launch", at, at + 17_000), name="A")
+            at += 20_000
+
+    found = rules(recorded(tmp_path, draw, until=2_000_000))["whole-run"]
+    assert found.faster.startswith(advice)
+
+
 def test_idle_time_inside_the_programs_own_range_is_no_set_up():
     """OpenMP: 102 of 115 s idle lay inside the program's own ranges, and were called set-up."""
     run = interval("run", ("kernel", 10), ("host", 9_000), ("kernel", 90), kind="run", start=0)

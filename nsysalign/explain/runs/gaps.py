@@ -36,8 +36,8 @@ from nsysalign.split.pieces import call_names
 NOT_KNOWN = "the trace does not say what the host did"
 #: An idle stretch that is shorter is the way of the next work to the GPU, not time of the CPU's.
 _LATENCY_NS = 10_000
-#: A launch to an idle GPU that takes longer does more than launch.
-_SLOW_LAUNCH_NS = 1_000_000
+#: A launch to an idle GPU that takes longer does more than launch; of a kernel that had not run, from the second on.
+_SLOW_LAUNCH_NS, _SLOW_FIRST_LAUNCH_NS = 1_000_000, 100_000
 #: Idle stretches kept per run; those that a sentence names.
 MOST_GAPS, MOST_NAMED = 20, 3
 #: CUPTI's kinds of copies.
@@ -109,6 +109,7 @@ class IdleTime(NamedTuple):
         FirstRuns()
     )  # calls that load or launch took most of each stretch before them
     before_first: FirstRuns = FirstRuns()  # all, whatever took most of it
+    slow_first_launches_ns: int = 0  # in the calls that launched kernels which had not run
     loading_ns: int = 0  # code was loaded or linked meanwhile
     loading_count: int = 0
     loads: int = 0  # calls that did so
@@ -164,7 +165,8 @@ def idle_times(ran: Ran) -> OfRuns:
             continue
         rows += _rows_of_longest(ran, device_run.interval, gaps)
         loading_ns = gaps.held_by(_loading_calls(ran.trace, device_run.process))
-        first_waits = _waits_for_first_runs(ran, operations, gaps, loading_ns)
+        is_first = _first_runs_of_kernels(ran, operations)
+        first_waits = _waits_for_first_runs(ran, operations, gaps, loading_ns, is_first)
         waits += _records_of_waits(device_run, gaps, first_waits)
         idle = IdleTime(
             pid=int(pid_of(device_run.process)),
@@ -176,6 +178,7 @@ def idle_times(ran: Ran) -> OfRuns:
         idle = idle._replace(
             first=_first_runs(ran, gaps, loading_ns, stretch[is_known], longer_ns[is_known]),
             before_first=_first_runs(ran, gaps, loading_ns, stretch, longer_ns),
+            slow_first_launches_ns=_slow_first_launches_ns(ran, gaps, is_first),
         )
         idle = _with_loading(idle, gaps, loading_ns, _quarters(ran, operations, gaps))
         idle = _with_calls(idle, ran.trace, device_run.process, gaps)
@@ -342,8 +345,25 @@ def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
     return operations, gaps.take(~mostly_by_tool)
 
 
+def _first_runs_of_kernels(ran: Ran, operations: np.ndarray) -> np.ndarray:
+    """Return, per operation of the trace, whether it is the first run of a kernel.
+
+    operations: those of the lane, sorted by start
+    """
+    is_first = np.zeros(len(ran.name), dtype=bool)
+    is_first[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
+    return is_first & (ran.explainer.kind == KIND["kernel"])
+
+
+def _slow_first_launches_ns(ran: Ran, gaps: Stretches, is_first: np.ndarray) -> int:
+    """Return how much (ns) of the stretches lies in calls that launched a kernel which had not run, and were slow."""
+    ends_in_first = np.flatnonzero(is_first[gaps.operation]).tolist()
+    launches_ns = (_launch_ns(ran, gaps, stretch) for stretch in ends_in_first)
+    return sum(ns for ns in launches_ns if ns >= _SLOW_FIRST_LAUNCH_NS)
+
+
 def _waits_for_first_runs(
-    ran: Ran, operations: np.ndarray, gaps: Stretches, loading_ns: np.ndarray
+    ran: Ran, operations: np.ndarray, gaps: Stretches, loading_ns: np.ndarray, is_first: np.ndarray
 ) -> _FirstWaits:
     """Return the stretches that lasted longer because a kernel then ran for the first time, and how much longer.
 
@@ -352,15 +372,12 @@ def _waits_for_first_runs(
     operations: those of the lane, sorted by start
     gaps: its idle stretches
     loading_ns: per stretch, for how long code was loaded
+    is_first: per operation of the trace, whether it is the first run of a kernel
 
     Where loading or the launch took most of the stretch, all of it counts: without the first run it would not have been
     there.  Where code was loaded, but something else took most of it, that may be compiling, or reading a file; nothing
     is known either of other stretches, of which counts what is longer than the usual wait for the kernel's later runs.
     """
-    # per operation of the trace, whether it is the first run of a kernel
-    is_first = np.zeros(len(ran.name), dtype=bool)
-    is_first[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
-    is_first &= ran.explainer.kind == KIND["kernel"]
     name_id = ran.name[gaps.operation]
     ends_in_first = is_first[gaps.operation]
     ends_in_later = ~ends_in_first & np.isin(name_id, name_id[ends_in_first])

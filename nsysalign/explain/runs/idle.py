@@ -31,7 +31,7 @@ from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, RoundTrips
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import in_one_round, in_words, listed
-from nsysalign.explain.runs.run import Run
+from nsysalign.explain.runs.run import FIRST_LAUNCH, Run
 from nsysalign.explain.verdict import CODE_WITHOUT_CAT, WITHOUT_CAT, concatenating_ns
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
@@ -122,6 +122,7 @@ CAUSES_OF_IDLE = (
             'f = torch.compile(f, mode="reduce-overhead")',
         ),
     ),
+    Cause((FIRST_LAUNCH,), "the CPU launched kernels that had not run before"),
     Cause(
         ("sync",),
         "the CPU was inside a synchronisation",
@@ -612,6 +613,8 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
         _add_calls(explanation, run, cause, idle_time)
     if kind == "api_launch":
         explanation.faster = _advice_on_launches(run, idle_time, cause)
+    if kind == FIRST_LAUNCH:
+        explanation.faster = _advice_to_warm_up(run)
     _add_gaps(explanation, run, idle_time.crowd)
     return explanation
 

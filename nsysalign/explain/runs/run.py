@@ -9,6 +9,7 @@ from nsysalign.causes import CAUSES
 from nsysalign.explain.clauses import Clause, Cut, ever_shorter
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding
+from nsysalign.explain.runs.gaps import IdleTime
 from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.verdict import collectives_ns
 from nsysalign.model import OPERATION_KINDS, OURS
@@ -16,6 +17,8 @@ from nsysalign.parts import staging
 from nsysalign.text import subject
 
 Fact = TypeVar("Fact")
+#: Beside the causes of idle time: launches of kernels that had not run before.
+FIRST_LAUNCH = "first_launch"
 
 
 class Run:
@@ -55,9 +58,17 @@ class Run:
         self.collectives_ns = collectives_ns(facts.analysis.kernels, row.label)
 
         # idle time by cause: of "host" without the time in which the CPU touched managed memory, of which
-        # `page_migrations` tells; of "memcpy" only the staging, as the device runs the rest
+        # `page_migrations` tells; of "memcpy" only the staging, as the device runs the rest; of "api_launch" without slow
+        # launches of kernels that had not run: launching less does not save them
         untold_host_ns = max(self.ns("host") - self.touched_ns, 0)
-        idle_parts = {"host": untold_host_ns, "memcpy": staged_ns}
+        idle_time = self.fact(IdleTime) or IdleTime(row.pid, row.device)  # nothing known
+        first_launch_ns = min(idle_time.slow_first_launches_ns, self.ns("api_launch"))
+        idle_parts = {
+            "host": untold_host_ns,
+            "memcpy": staged_ns,
+            "api_launch": self.ns("api_launch") - first_launch_ns,
+            FIRST_LAUNCH: first_launch_ns,
+        }
         self._idle_ns_of_cause = self._ns_of_cause | idle_parts
 
     def facts_by(self, kind: type[Fact]) -> list[Fact]:
@@ -76,7 +87,7 @@ class Run:
 
     def idle_in(self, *causes: str) -> int:
         """Return how much (ns) of the idle time these causes took together: of "memcpy" the staging of pageable memory
-        alone, of "host" what is left without the touching of managed memory."""
+        alone, of "host" what is left without the touching of managed memory, of "api_launch" without FIRST_LAUNCH."""
         return sum(self._idle_ns_of_cause[cause] for cause in causes)
 
     def finding(
