@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
@@ -17,6 +18,8 @@ from textwrap import wrap
 
 #: Lines of what is said of a run, and their columns.
 _LINES, _COLUMNS = 3, 80
+#: A screen breaks no line between a number and its unit.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s)(?!\w))")
 
 
 class Cut(IntEnum):
@@ -86,5 +89,6 @@ def in_three_lines(of_run: Sequence[str], of_set_up: Sequence[str] = ()) -> tupl
 
 def fits(head: str, tail: str) -> bool:
     """Return whether three lines have room for both: the first sentence has lines of its own, as on a screen."""
-    sentence, stop, behind = f"{head} {tail}".strip().partition(". ")
+    text = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", f"{head} {tail}".strip())
+    sentence, stop, behind = text.partition(". ")
     return len(wrap(sentence + stop, _COLUMNS)) + len(wrap(behind, _COLUMNS)) <= _LINES

@@ -130,6 +130,13 @@ def test_what_fits_behind_a_sentence():
     assert fits(set_up, "x" * 80) and not fits(set_up, "x " * 81)
 
 
+def test_a_number_stays_with_its_unit():
+    """Else a sentence that was cut to three lines has four on the screen."""
+    line = "x" * 77
+    assert fits("", f"{line} {line} {line}") and not fits("", f"{line} 5 s {line} {line}")
+    assert fits("", f"{line} of {line} {line}")
+
+
 @pytest.mark.parametrize(("ns", "told"), [(1_580_000_000, True), (1_420_000_000, False)])
 def test_the_median_of_many_gaps_is_said_where_it_stands_for_all(ns, told):
     """A public export with 1,536 gaps of 916 us and 200 of 5 us: so many times their median is more than the run takes."""
