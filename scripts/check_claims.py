@@ -968,6 +968,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return (1, 10**15)
     if f.rule == "whole-run" and key == "copies":
         return sum(r["count"] for r in e.kernels if r["label"] == f.label and r["kind"] == "memcpy")
+    if key == "before_copies_ns":
+        ended = [ns for _, ns, what, *_ in e.gaps(n) if what[0] == "MEMCPY" and what[1] < 11]
+        told = [ns for k, ns in f.evidence.items() if re.fullmatch(r"pause_\d_ns", k)]
+        return sum(ended) - sum(ns for ns in told if ns in ended)
     if key in ("rounds", "round_ns", "idle_in_rounds_ns"):
         return e.rounds(n)[key]
     if key in ("idle_in_range_ns", "in_set_up_ns"):

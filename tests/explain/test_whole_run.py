@@ -17,6 +17,7 @@ from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
+from nsysalign.explain.clauses import Cut
 from nsysalign.explain.runs.blocks import SmallLaunches
 from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime, RoundTrips
 from nsysalign.explain.runs.no_work import CallsWithoutWork
@@ -205,6 +206,66 @@ def test_rounds_of_the_same_calls(tmp_path):
     )  # but for both ends
     made_in_each = "cuMemAlloc, cudaLaunchKernel, cudaMemcpyAsync and cuStreamSynchronize"
     assert f"lie in 57 rounds of {made_in_each}, some 42 us each." in found.title
+
+
+def test_the_rest_of_a_run_with_one_long_pause_is_told_for_itself(tmp_path):
+    """KC (OpenACC): 24 of 33 ms are one cuMemHostAlloc; behind it come 100 rounds of 53 us, the GPU 25 % busy.
+
+    H    [ cuMemHostAlloc 6 ms ]  then 60 times  [memset][wait] [launch][wait] [copy back][record][wait] [wait for event]
+    """
+
+    def draw(w):
+        w.kernel(5_000, 6_000, w.call("launch", 0, 4_000), name="before")
+        w.call("other", 10_000, 6_000_000, name="cuMemHostAlloc")
+        for at in range(6_000_000, 6_000_000 + 60 * 50_000, 50_000):
+            w.op("memset", at + 4_000, at + 5_000, w.call("memset", at, at + 2_000))
+            w.call("sync_stream", at + 3_000, at + 8_000, name="cuStreamSynchronize")
+            w.kernel(at + 14_000, at + 18_000, w.call("launch", at + 9_000, at + 12_000))
+            w.call("sync_stream", at + 13_000, at + 25_000, name="cuStreamSynchronize")
+            copy = w.call("memcpy", at + 26_000, at + 28_000, name="cuMemcpyDtoHAsync_v2")
+            w.copy(at + 30_000, at + 32_000, copy, pageable=False, kind=D2H)
+            w.call("record", at + 29_000, at + 30_000, name="cuEventRecord")
+            w.call("sync_stream", at + 31_000, at + 40_000, name="cuStreamSynchronize")
+            w.call("sync_event", at + 41_000, at + 42_000, name="cuEventSynchronize")
+
+    found = rules(recorded(tmp_path, draw, until=10_000_000))["whole-run"]
+    assert (found.evidence["pauses"], found.evidence["rounds"]) == (1, 59)
+    assert found.faster.startswith("Do in one round what many do: read results back once")
+    assert "59 rounds of some 50 us." in found.shorter[Cut.THIRD_CLAUSE - 1]
+    assert found.loss_ns == found.evidence["idle_in_rounds_ns"], "what the advice is about"
+
+
+@pytest.mark.parametrize(
+    ("pause_us", "copy_us", "is_told"), [(0, 40, True), (7_000, 40, True), (0, 5, False)]
+)
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_copies_and_the_idle_time_before_them(tmp_path, comes_back, pause_us, copy_us, is_told):
+    """Openacc_LB: 41 copies take 355 us, 440 us pass before them, 20 kernels take 64 us; and a particle code that reads its
+    input for 5.8 s before that.
+
+    G    D2H    H2D    K     each copy behind 60 us in which the CPU is outside of CUDA
+    """
+
+    def draw(w):
+        at = 0
+        for step in range(20):
+            for kind in (D2H if comes_back else 1, 1):
+                call = w.call("memcpy", at, at + 4_000)
+                w.copy(at + 5_000, at + 5_000 + copy_us * 1_000, call, pageable=False, kind=kind)
+                at += copy_us * 1_000 + 65_000
+            at -= 60_000
+            w.kernel(at + 5_000, at + 15_000, w.call("launch", at, at + 4_000))
+            at += 76_000 + (1_000 * pause_us if step == 3 else 0)
+
+    made = recorded(tmp_path, draw, until=30_000_000)
+    found = rules(made)["whole-run"]
+    is_told = is_told and comes_back
+    assert ("before_copies_ns" in found.evidence) == is_told
+    assert found.faster.startswith("Keep the data on the GPU") == is_told
+    if is_told:
+        assert len(made.findings) == 1, "the copies are told once"
+        assert found.evidence["kernels_ns"] == 200_000 and found.evidence["copying_ns"] == 1_600_000
+        assert found.loss_ns == found.evidence["before_copies_ns"] + 1_600_000
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from nsysalign.explain.clauses import Clause, Cut
 from nsysalign.explain.facts import BUS_BYTES_PER_NS
 from nsysalign.explain.finding import Finding
@@ -25,10 +27,24 @@ _ADVICE = {
 
 #: So many copies to the GPU come again and again.
 _MANY = 10
+#: Data goes up and comes back where each direction has this share of the bytes.
+_BOTH_WAYS = 0.1
+KEEP_ON_GPU = (
+    "Keep the data on the GPU between the kernels (OpenACC, OpenMP: a data region around them; CUDA: no copies in each "
+    "step)"
+)
 _INPUTS = (
     "Copy to the GPU once, before the repetitions and outside of what is timed, what stays the same: at least as many copies go there as kernels run. "
     "Copy the rest from pinned memory"
 )
+
+
+def go_both_ways(run: Run) -> bool:
+    """Return whether data goes up to the GPU and comes back again and again."""
+    copies = _copies(run)
+    bytes_of = copies.groupby("direction", observed=True)["bytes"].sum()
+    least = min(bytes_of.get("H2D", 0), bytes_of.get("D2H", 0))
+    return bool(least >= _BOTH_WAYS * copies["bytes"].sum() > 0 and _count_of_copies(run) >= _MANY)
 
 
 def copying(run: Run, kernels_ns: int) -> Finding:
@@ -39,7 +55,7 @@ def copying(run: Run, kernels_ns: int) -> Finding:
     It is a warning if the copies took longer than the kernels.  What could be saved is what kernels and the
     CPU's own code could do beside the copies, and by how much copies of pageable memory are slower than the bus.
     """
-    copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
+    copies = _copies(run)
     pageable = copies[copies["memory"] == "pageable"]
     mostly_pageable = pageable["ns"].sum() > run.copying_ns / 2
     name = "copies"
@@ -83,6 +99,11 @@ def copying(run: Run, kernels_ns: int) -> Finding:
         outside_CUDA_ns=cpu_ns or None,
         **evidence,
     )
+
+
+def _copies(run: Run) -> pd.DataFrame:
+    """Return the rows of `frames.DETAILS` of the run's copies."""
+    return run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
 
 
 def _is_copied_for_each(run: Run) -> bool:

@@ -26,7 +26,7 @@ from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
 from nsysalign.explain.runs.rounds import Rounds, rounds_of
 from nsysalign.intervals import covered, covered_ns, group, largest, pick, union
-from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
+from nsysalign.model import CALL, KIND, MIGRATIONS, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
 from nsysalign.split.gaps import NODE_GAP_NS
 from nsysalign.split.labels import Ran
@@ -117,6 +117,7 @@ class IdleTime(NamedTuple):
     #: of that, in the quarter of the device's operations that has least of it: 0 where loading ends
     load_calls_in_least_quarter_ns: int = 0
     back: RoundTrips | None = None  # between copies to the host and to the device
+    before_copies_ns: int = 0  # in all gaps that a copy ended
     sync_call: str = ""  # the synchronisation that the process called most often
     sync_count: int = 0
     operations: int = 0  # of the device
@@ -173,6 +174,7 @@ def idle_times(ran: Ran) -> OfRuns:
             device=device_run.device,
             operations=len(operations),
             crowd=_crowd(ran, gaps),
+            before_copies_ns=int(gaps.ns[_is_copy(ran)[gaps.operation]].sum()),
         )
         stretch, longer_ns, is_known = first_waits
         idle = idle._replace(
@@ -309,6 +311,12 @@ def _with_calls(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> 
 def _open_ns(calls: pd.DataFrame) -> int:
     """Return for how long (ns) at least one of these calls is open: some are made inside others."""
     return covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+
+
+def _is_copy(ran: Ran) -> np.ndarray:
+    """Return, per operation of the trace, whether it is a copy: pages of managed memory that move are none."""
+    moves = ran.trace.operations["copy_kind"].isin(MIGRATIONS).to_numpy()
+    return (ran.explainer.kind == KIND["memcpy"]) & ~moves
 
 
 def _kernel_name_of(ran: Ran, operation: int) -> str:

@@ -27,10 +27,10 @@ from nsysalign.explain.facts import (
 from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.run_sentences import NCCL_SHARE, nccl_clause
-from nsysalign.explain.runs.copies import copying
+from nsysalign.explain.runs.copies import KEEP_ON_GPU, copying, go_both_ways
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, RoundTrips
 from nsysalign.explain.runs.ranges import InRange
-from nsysalign.explain.runs.rounds import in_one_round, in_words, listed
+from nsysalign.explain.runs.rounds import evidence_of, in_one_round, in_words, listed
 from nsysalign.explain.runs.run import FIRST_LAUNCH, Run
 from nsysalign.explain.verdict import CODE_WITHOUT_CAT, WITHOUT_CAT, concatenating_ns
 from nsysalign.label import Label
@@ -162,6 +162,7 @@ class Explanation:
     faster: tuple[str, ...] = ()
     gaps: list[Any] = field(default_factory=list)
     sure: bool = False  # what to do is known, however little of the run it is
+    saves_ns: int | None = None  # how much of what it explains the advice is about, None for all
 
 
 def whole_run(run: Run) -> Findings:
@@ -181,7 +182,10 @@ def whole_run(run: Run) -> Findings:
     measures_much = measures_much or (facts.column("kind")[intervals] == "nvtx").any()
     in_intervals_ns = facts.once(intervals, facts.column("kernel_only_ns")[intervals])
     rest_is_set_up = bool(measures_much and in_intervals_ns > TYPICAL_SHARE * kernels_ns > 0)
-    yield from _idle_finding(run, rest_is_set_up, warm_ups)
+    of_idle = list(_idle_finding(run, rest_is_set_up, warm_ups))
+    yield from of_idle
+    if any("copying_ns" in finding.evidence for finding in of_idle):
+        return  # it tells of the copies too
     if run.copying_ns > max(WARN_SHARE * run.elapsed_ns, _FEW_NS):
         yield copying(run, kernels_ns)
 
@@ -279,6 +283,7 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
     # what lies in a range of the program's is part of what it does, whatever it measured; unless it warms up there
     is_set_up = rest_is_set_up and (not lies_in_ranges or within.name in warm_ups)
     idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
+    saves_ns = explanation.lost_ns if explanation.saves_ns is None else explanation.saves_ns
     between = "between its first and its last work "
     ran_nothing = (
         Clause(
@@ -291,7 +296,7 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
         (Clause(between), *ran_nothing),
         *(() if is_set_up else _with_concatenating(run, explanation.faster)),
         behind=(Clause(between, {Cut.WORDS: "then "}), *ran_nothing),
-        loss_ns=0 if is_set_up else explanation.lost_ns,
+        loss_ns=0 if is_set_up else saves_ns,
         severity="info" if is_set_up or idles_little else "warning",
         idle_ns=run.idle_ns,
         **evidence,
@@ -361,6 +366,8 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
         return _explain_pauses(run, idle_time, pauses if are_pauses_enough else pauses[:1])
     if idle_time.back and idle_time.back.ns >= PAUSES_SHARE * to_explain_ns:
         return _explain_copies(run, idle_time.back)
+    if before_copies := _before_copies(run, idle_time, []):
+        return before_copies
     # where the pauses lie explains nothing if the trace does not say what the CPU did in them
     if are_pauses_enough and _main_cause(run).causes != ("unknown",):
         return _explain_pauses(run, idle_time, pauses)
@@ -536,20 +543,83 @@ def _explain_pauses(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explana
     gaps = _gaps_in_words(run, pauses)
     # one pause is as long as all of that
     length = Clause(f": {gaps[0].words}", {Cut.TOTAL: ""} if count == 1 else {})
-    crowd, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, rest_ns)
+    rest = _explain_rest(run, idle_time, pauses)
     clauses = (
         Clause(f"{span(lost_ns)} of that is {noun}"),
         length,
         *gaps[1:],
         Clause(f"; without {pronoun} the GPU idles for {span(rest_ns)}", {Cut.TOTAL: ""}),
-        *crowd,
+        *rest.clauses,
     )
     evidence: dict[str, Any] = {
         "pauses_ns": lost_ns,
         "otherwise_idle_ns": rest_ns,
         "pauses": count,
     }
-    return Explanation(clauses, lost_ns, evidence | crowd_evidence, gaps=pauses)
+    return Explanation(
+        clauses,
+        lost_ns + rest.lost_ns,
+        evidence | rest.evidence,
+        rest.faster,
+        pauses,
+        saves_ns=rest.lost_ns if rest.faster else None,
+    )
+
+
+def _explain_rest(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explanation:
+    """Return what is said of the run without some pauses: what a run without them would be told of, as far as it is known of
+    the rest by itself."""
+    paused_ns = sum(gap.ns for gap in pauses)
+    rest_ns = run.idle_ns - paused_ns
+    clauses, evidence = _crowd_in_rest(run, idle_time.crowd, rest_ns)
+    of_crowd = Explanation(clauses, 0, evidence)
+    if run.elapsed_ns - paused_ns < _LEFT_SHARE * run.elapsed_ns:
+        return of_crowd
+    if before_copies := _before_copies(run, idle_time, pauses):
+        return before_copies
+    rounds = idle_time.rounds
+    if rounds.count and _MOST_OF_IT * rest_ns <= rounds.idle_ns <= rest_ns:
+        of_which = Clause(
+            f", of which {span(rounds.idle_ns)}", {Cut.TOTAL: f"; {span(rounds.idle_ns)}"}
+        )
+        clauses = until(Cut.SECOND_CLAUSE, of_which, *in_words(rounds, Cut.WORDS))
+        return Explanation(clauses, rounds.idle_ns, evidence_of(rounds), (in_one_round(rounds),))
+    return of_crowd
+
+
+def _before_copies(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explanation | None:
+    """Return what is said of a run, but for some pauses, that is mostly copies of data which goes up and comes back, and idle
+    time before them; None for any other.
+
+    G    H2D  H2D   K  D2H   D2H    H2D  H2D   K  D2H   D2H         K takes less than the copies
+
+    pauses: rows of `frames.GAPS` that are told already
+    """
+    paused_ns = sum(gap.ns for gap in pauses)
+    before_ns = idle_time.before_copies_ns
+    before_ns -= sum(gap.ns for gap in pauses if gap.next.startswith("copy "))
+    elapsed_ns = run.elapsed_ns - paused_ns
+    kernels_ns = run.ns("kernel", "graph")
+    is_most = before_ns + run.copying_ns >= _MOST_OF_IT * elapsed_ns
+    is_most_of_idle = before_ns >= _MOST_OF_IT * (run.idle_ns - paused_ns)
+    copies_much = run.copying_ns > max(WARN_SHARE * elapsed_ns, kernels_ns) and kernels_ns
+    if not (is_most and is_most_of_idle and copies_much and go_both_ways(run)):
+        return None
+    evidence = {
+        "before_copies_ns": before_ns,
+        "copying_ns": run.copying_ns,
+        "kernels_ns": kernels_ns,
+    }
+    before = f"{span(before_ns)} of that lie before copies"
+    if pauses:
+        before = f"; {span(before_ns)} lie before other copies"
+    clauses = (
+        Clause(before),
+        Clause(f", which take {span(run.copying_ns)} more"),
+        Clause(f"; kernels take {span(kernels_ns)}", {Cut.THIRD_CLAUSE: ""}),
+    )
+    clauses = until(Cut.SECOND_CLAUSE, *clauses) if pauses else clauses
+    return Explanation(clauses, before_ns + run.copying_ns, evidence, (KEEP_ON_GPU,), sure=True)
 
 
 def _crowd_in_rest(
@@ -599,11 +669,9 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
     # a round is a row of calls: it says nothing of the CPU's own code, of calls that are not known, or of work that
     # begins late
     if kind not in ("host", "unknown", "launch_latency") and are_rounds_most:
-        evidence = {"rounds": rounds.count, "round_ns": rounds.ns}
-        evidence["idle_in_rounds_ns"] = rounds.idle_ns
-        return Explanation(
-            (Clause(in_words(rounds)),), rounds.idle_ns, evidence, (in_one_round(rounds),)
-        )
+        clauses = Clause(f"{span(rounds.idle_ns)} of that"), *in_words(rounds, Cut.DETAIL)
+        faster = in_one_round(rounds)
+        return Explanation(clauses, rounds.idle_ns, evidence_of(rounds), (faster,))
     lost_ns = run.idle_in(*cause.causes)
     clauses = (Clause(f"for {span(lost_ns)} of that {cause.text}"),)
     explanation = Explanation(clauses, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.explain.clauses import Clause, Cut
 from nsysalign.explain.facts import ALLOCATES
 from nsysalign.intervals import covered
 from nsysalign.model import CALL, SYNC_CALLS, Trace
@@ -58,6 +59,7 @@ def rounds_of(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     # all of them make the same calls, but the first ones may make them in another order: so one in the middle
     middle = int(alike[len(alike) // 2])
     typical_calls = calls.iloc[last[middle - 1] + 1 : last[middle] + 1]
+    typical_calls = typical_calls[typical_calls["kind"] != CALL["record"]]  # nothing waits for one
     texts = [trace.names.get(number, "") for number in typical_calls["name_id"].tolist()]
     names = tuple(dict.fromkeys(texts))
     if len(names) > _MOST_CALLS:
@@ -118,10 +120,23 @@ def _rounds_alike(name: np.ndarray, last: np.ndarray) -> np.ndarray:
     return np.array([number for number, calls in enumerate(names) if number and calls == usual])
 
 
-def in_words(rounds: Rounds) -> str:
-    """Return what is said of rounds that are most of the idle time."""
-    made = listed(rounds.calls)
-    return f"{span(rounds.idle_ns)} of that lie in {rounds.count:,} rounds of {made}, some {span(rounds.ns)} each"
+def in_words(rounds: Rounds, cut: Cut) -> tuple[Clause, ...]:
+    """Return what is said of rounds behind how much idle time lies in them; from a cut on without their calls."""
+    return (
+        Clause(f" lie in {rounds.count:,} rounds of "),
+        Clause(f"{listed(rounds.calls)}, ", {cut: ""}),
+        Clause(f"some {span(rounds.ns)}"),
+        Clause(" each", {cut: ""}),
+    )
+
+
+def evidence_of(rounds: Rounds) -> dict[str, int]:
+    """Return the numbers of that."""
+    return {
+        "rounds": rounds.count,
+        "round_ns": rounds.ns,
+        "idle_in_rounds_ns": rounds.idle_ns,
+    }
 
 
 def in_one_round(rounds: Rounds) -> str:
