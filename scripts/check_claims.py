@@ -52,7 +52,7 @@ FROM_THE_TRACE = {
     "working_stream_0", "working_stream_1", "working_stream_2",
     "stream_waited_for", "copied_bytes", "other_copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
-    "migrations_during_kernels_ns", "migrations_without_kernels_ns",
+    "migrations_during_kernels_ns", "migrations_without_kernels_ns", "moving_to_the_gpu_in_kernels_ns", "kernels_ran_ns",
 }  # fmt: skip
 RULES_OF_MARKS = ("tail", "mark-perturbed")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
@@ -746,15 +746,20 @@ class Evidence:
         back = [o for o in pages if o.name[0] == 12]
         spans = [(o.start, o.end) for o in pages]
         kernels = [(o.start, o.end) for o in its if o.table == "KERNEL"]
+        up = [(o.start, o.end) for o in pages if o.name[0] == 11]
         moving = open_for(spans)
         alone = open_for(spans + kernels) - open_for(kernels)
         return {
             "migrations": sum(o.name[0] in (11, 12) for o in pages),
-            "migrations_to_the_host": (1, len(back)),
+            "migrations_to_the_host": len(back),
             "bytes_to_the_host": sum(o.size for o in back),
             "moving_to_the_host_ns": sum(o.ns for o in back),
             "migrations_during_kernels_ns": moving - alone,
             "migrations_without_kernels_ns": alone,
+            "moving_to_the_gpu_in_kernels_ns": open_for(up)
+            + open_for(kernels)
+            - open_for(up + kernels),
+            "kernels_ran_ns": open_for(kernels),
         }
 
     def synchronising(self, number: int) -> tuple[int, int]:

@@ -167,7 +167,7 @@ def test_pages_of_managed_memory(tmp_path):
     (moved,) = analysis.of_runs_by(PageMigrations)
     assert {k: v for k, v in moved._asdict().items() if k not in ("pid", "device")} == {
         "to_device_count": 2, "to_host_count": 2, "to_host_bytes": 8192, "to_host_ns": 5_000, "moving_ns": 10_000, "alone_ns": 5_000,
-        "touched_count": 2, "touched_ns": 19_000, "asked": False,
+        "touched_count": 2, "touched_ns": 19_000, "asked": False, "to_device_in_kernels_ns": 5_000, "kernels_ns": 22_000,
     }  # fmt: skip
     run = analysis.runs["interval"].iloc[0]
     parts = analysis.parts[(analysis.parts["interval"] == run) & (analysis.parts["ns"] > 0)]
@@ -175,8 +175,8 @@ def test_pages_of_managed_memory(tmp_path):
         "kernel": 22_000, "memcpy": 5_000, "host": 19_000,
     }  # fmt: skip
     told = "".join(analysis.findings[analysis.findings["rule"] == "page-migrations"]["title"])
-    assert "For 19 of 46 us the GPU ran nothing while the CPU touched managed memory: " in told
-    assert "in 2 migrations, one after the other" in told
+    assert "For 19 of 46 us the GPU ran nothing while the CPU touched managed memory; " in told
+    assert "(8.19 kB in 2 migrations), to the GPU for 5 of 22 us in which kernels ran." in told
     named = analysis.kernels.loc[analysis.kernels["kind"] == "memcpy", "kernel"]
     assert set(named) == {"page migration H2D", "page migration D2H"}
     assert gaps_of(analysis)[0] == (24, 16, "page migration D2H", "", 0)

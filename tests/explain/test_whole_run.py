@@ -1009,10 +1009,22 @@ def test_pages_that_move_when_they_are_touched():
 def test_pages_that_the_host_touches_lead_where_they_take_longest():
     """Public programs lost 3.55 of 4.95 s to them and were told of 1.06 s of few blocks, or of a pause.  At most:
     CUDA_practice had 109 ms before pages, most of them the CPU's own loop; prefetching saved 3."""
-    touched = {"touched_count": 4, "touched_ns": 350_000, "to_host_ns": 20_000}
+    touched = {
+        "touched_count": 4,
+        "touched_ns": 350_000,
+        "to_host_ns": 20_000,
+        "kernels_ns": 500_000,
+    }
     found = managed(0, 0, **touched, asked=True)["page-migrations"]
-    assert found.loss_ns == 350_000 and "65.5 kB moved to the host in 20 us" in found.title
+    assert found.loss_ns == 350_000 and "moved to the host for 20 us (65.5 kB in 8" in found.title
     assert "page-migrations" not in managed(300_000, 0, asked=True)
+    assert "prefetch to the GPU" not in found.faster
+    # aws_gpu (softmax): what was prefetched came back for the CPU, and up again for 25.6 of the 35.6 ms of its kernel
+    undone = managed(0, 0, **touched, to_device_in_kernels_ns=300_000, asked=True)[
+        "page-migrations"
+    ]
+    assert undone.evidence["moving_to_the_gpu_in_kernels_ns"] == 300_000
+    assert "prefetch to the GPU" in undone.faster
     # a program that asked for none is told what mends both
     both = managed(300_000, 100_000, **touched)["page-migrations"]
     assert both.loss_ns == 350_000  # rules() keeps the last: the smaller

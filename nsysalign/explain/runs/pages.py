@@ -29,6 +29,15 @@ _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
 _ALLOCATED = ("cudaMallocManaged", "cuMemAllocManaged")
 
 
+_TOUCH_LESS = (
+    "Do on the GPU what the CPU does there; where it only reads, fetch that before, at once (cudaMemPrefetchAsync to "
+    "cudaCpuDeviceId)"
+)
+_PREFETCH_UP = (
+    ". Behind the CPU's last touch prefetch to the GPU what kernels read (cudaMemPrefetchAsync)"
+)
+
+
 class ManagedAllocations(NamedTuple):
     """How many calls of a trace allocated managed memory."""
 
@@ -56,6 +65,8 @@ class PageMigrations(NamedTuple):
     to_host_ns: int = 0
     moving_ns: int = 0  # pages moved, a union
     alone_ns: int = 0  # of that no kernel ran
+    to_device_in_kernels_ns: int = 0  # pages moved to the device while kernels ran
+    kernels_ns: int = 0  # kernels ran
 
 
 def page_migrations_of(trace: Trace) -> list[PageMigrations]:
@@ -94,12 +105,17 @@ def _migrations_of_device(
     moves = np.isin(copy_kind, MIGRATIONS)
     asked_at = asked.loc[asked["process"] == process, "start_ns"].to_numpy()
     idle_ns = _idle_before_touch(start, end, to_host, asked_at)
-    # stretches in which at least one page moves, and those in which at least one kernel runs
-    _, moving_start, moving_end = disjoint(start[moves], end[moves])
     _, kernels_start, kernels_end = disjoint(start[is_kernel], end[is_kernel])
-    moving_ns = int((moving_end - moving_start).sum())
-    kernels_before_end = covered(kernels_start, kernels_end, moving_end)
-    beside_kernels = kernels_before_end - covered(kernels_start, kernels_end, moving_start)
+
+    def moving(which: np.ndarray) -> tuple[int, int]:
+        """Return for how long (ns) at least one of these operations runs, and at least one kernel beside it."""
+        _, low, high = disjoint(start[which], end[which])
+        beside = covered(kernels_start, kernels_end, high) - covered(
+            kernels_start, kernels_end, low
+        )
+        return int((high - low).sum()), int(beside.sum())
+
+    moving_ns, beside_kernels_ns = moving(moves)
     return PageMigrations(
         pid=int(pid_of(process)),
         device=int(device),
@@ -111,7 +127,9 @@ def _migrations_of_device(
         to_host_bytes=int(size[to_host].sum()),
         to_host_ns=int((end - start)[to_host].sum()),
         moving_ns=moving_ns,
-        alone_ns=moving_ns - int(beside_kernels.sum()),
+        alone_ns=moving_ns - beside_kernels_ns,
+        to_device_in_kernels_ns=moving(copy_kind == _TO_DEVICE)[1],
+        kernels_ns=int((kernels_end - kernels_start).sum()),
     )
 
 
@@ -151,27 +169,34 @@ def page_migrations(run: Run) -> Findings:
     if idle_ns > WARN_SHARE * run.elapsed_ns:
         # The loss is an upper bound: what the CPU itself does between two touches takes its time all the same, unless
         # the GPU does that work.
+        moved_up = moved.to_device_in_kernels_ns > WARN_SHARE * moved.kernels_ns
+        up_ns = of(moved.to_device_in_kernels_ns, moved.kernels_ns) if moved_up else ""
         yield run.finding(
             (
                 Clause(
                     f"for {of(idle_ns, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory"
                 ),
                 Clause(
-                    f": its pages came back from the GPU in {plural(moved.touched_count, 'migration')}",
+                    f"; its pages moved to the host for {span(moved.to_host_ns)}",
                     {Cut.SECOND_CLAUSE: ""},
                 ),
-                Clause(", one after the other", {Cut.WORDS: ""}),
                 Clause(
-                    f"; {quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}",
+                    f" ({quantity('bytes', moved.to_host_bytes)} in {plural(moved.to_host_count, 'migration')})",
+                    {Cut.WORDS: ""},
+                ),
+                Clause(
+                    f", to the GPU for {up_ns} in which kernels ran" if moved_up else "",
                     {Cut.THIRD_CLAUSE: ""},
                 ),
             ),
-            "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
+            _TOUCH_LESS + _PREFETCH_UP * moved_up,
             loss_ns=idle_ns,
             idle_before_migrations_ns=idle_ns,
-            migrations_to_the_host=moved.touched_count,
+            migrations_to_the_host=moved.to_host_count,
             bytes_to_the_host=moved.to_host_bytes,
             moving_to_the_host_ns=moved.to_host_ns,
+            moving_to_the_gpu_in_kernels_ns=moved.to_device_in_kernels_ns if moved_up else None,
+            kernels_ran_ns=moved.kernels_ns if moved_up else None,
         )
     # pages for which the program asked ahead of their use did not move page by page when they were touched
     if moved.asked or moved.moving_ns <= _MOVING_SHARE * run.elapsed_ns:
