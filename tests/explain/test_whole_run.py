@@ -351,6 +351,24 @@ def test_a_label_says_how_many_of_its_ranges_launch_nothing(count, with_work, to
         assert found.evidence == {"ranges": 28, "ranges_without_work": 15, "ranges_with_work": 13}
 
 
+@pytest.mark.parametrize(("kernels", "told"), [(1, "(120 copies to the GPU, 1 kernel) "), (2, "")])
+def test_a_run_with_next_to_no_kernel_says_so(tmp_path, kernels, told):
+    """darknet: 3,112 copies to the GPU and one kernel that fills memory; 2,708 gaps before copies took 2.29 s, and the three
+    longest of them, which were not told of, 0.32."""
+
+    def draw(w):
+        for k in range(120):
+            at = k * 100_000 + (k >= 60) * 3_000_000
+            w.copy(at + 10_000, at + 20_000, w.call("memcpy", at, at + 5_000), pageable=False)
+        for k in range(kernels):
+            at = 15_100_000 + k * 100_000
+            w.kernel(at + 10_000, at + 20_000, w.call("launch", at, at + 4_000))
+
+    found = rules(recorded(tmp_path, draw, until=16_000_000))["whole-run"]
+    assert found.title.startswith(f"Between its first and its last work {told}the GPU ran nothing")
+    assert (found.evidence["gaps"], found.evidence["gaps_ns"]) == (119, 119 * 90_000 + 3_000_000)
+
+
 def test_a_run_that_only_copies_has_no_kernels_to_speak_of():
     drawn = analysis(interval("run", copying(500), ("host", 100), copying(400), kind="run"))
     ran = [("run", "copy H2D pinned", "memcpy", 112, 900_000, 8_035, 1.0, 0)]

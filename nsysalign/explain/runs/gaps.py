@@ -70,14 +70,19 @@ class Stretches(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """Many gaps of one kind: those before one operation, by name, or ('') all that are not among the
-    longest."""
+    """Many gaps of one kind, but for the longest of the run: those before one operation, by name, or ('') before any."""
 
     count: int = 0
     ns: int = 0  # all together
     gap_ns: int = 0  # their lower median
     before: str = ""
     runs_ns: int = 0  # the lower median of the operations that end them
+    longest: int = 0  # how many before the same operation are among the longest
+    longest_ns: int = 0  # these together
+
+    def whole(self) -> Crowd:
+        """Return it with the longest, where a sentence does not tell of those by themselves."""
+        return self._replace(count=self.count + self.longest, ns=self.ns + self.longest_ns)
 
 
 class RoundTrips(NamedTuple):
@@ -525,6 +530,7 @@ def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
     is_shorter = np.ones(len(gaps.ns), dtype=bool)
     is_shorter[largest(gaps.ns, MOST_NAMED)] = False
     shorter = gaps.take(is_shorter)
+    longest_ns = gaps.ns[:0]
     if not len(shorter.ns):
         return Crowd()
     name = ran.name[shorter.operation]
@@ -535,6 +541,7 @@ def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
     if 2 * ns_of_name[most_waited] >= shorter.ns.sum():
         before = str(ran.names["kernel"].iloc[most_waited])
         shorter = shorter.take(name == most_waited)
+        longest_ns = gaps.ns[~is_shorter & (ran.name[gaps.operation] == most_waited)]
     operation_ns = ran.end[shorter.operation] - ran.start[shorter.operation]
     return Crowd(
         count=len(shorter.ns),
@@ -542,6 +549,8 @@ def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
         gap_ns=_lower_median(shorter.ns),
         before=before,
         runs_ns=_lower_median(operation_ns),
+        longest=len(longest_ns),
+        longest_ns=int(longest_ns.sum()),
     )
 
 

@@ -59,6 +59,8 @@ _MOST_OF_IT, _CALLS_SHARE = 0.5, 0.8
 _LEFT_SHARE = 0.1
 #: A GPU that is idle for less than this is told of, not warned about.
 _WARN_IDLE = 0.3
+#: So many kernels to a copy are next to none.
+_NO_KERNELS = 0.01
 #: A GPU that hardly works has nothing to overlap.
 _HARDLY_WORKS = 0.9
 #: A pair or range that was read from the trace and covers less of the run is not all that counts.
@@ -284,6 +286,8 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
     is_set_up = rest_is_set_up and (not lies_in_ranges or within.name in warm_ups)
     idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
     saves_ns = explanation.lost_ns if explanation.saves_ns is None else explanation.saves_ns
+    copies, evidence_of_copies = _nearly_only_copies(run)
+    evidence |= evidence_of_copies
     between = "between its first and its last work "
     ran_nothing = (
         Clause(
@@ -293,14 +297,30 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
         *(until(Cut.CAUSE, Clause("; "), *explanation.clauses) if explanation.clauses else ()),
     )
     yield run.finding(
-        (Clause(between), *ran_nothing),
+        (Clause(f"{between}{copies}", {Cut.DETAIL: between}), *ran_nothing),
         *(() if is_set_up else _with_concatenating(run, explanation.faster)),
-        behind=(Clause(between, {Cut.WORDS: "then "}), *ran_nothing),
+        behind=(Clause(f"{between}{copies}", {Cut.WORDS: "then "}), *ran_nothing),
         loss_ns=0 if is_set_up else saves_ns,
         severity="info" if is_set_up or idles_little else "warning",
         idle_ns=run.idle_ns,
         **evidence,
     )
+
+
+def _nearly_only_copies(run: Run) -> tuple[str, dict[str, int]]:
+    """Return (what the work of a run was, in brackets, evidence) where there is next to no kernel among many copies:
+    ("", {}) for any other."""
+    ran = run.facts.analysis.kernels
+    ran = ran[ran["label"] == run.row.label]
+    count_of_kind = ran.groupby("kind", observed=True)["count"].sum()
+    kernels = int(count_of_kind.get("kernel", 0))
+    copies = int(ran.loc[ran["kernel"].str.startswith("copy "), "count"].sum())
+    if copies < _MANY_GAPS or kernels > _NO_KERNELS * copies or "graph" in count_of_kind:
+        return "", {}
+    to_gpu = ran.loc[ran["kernel"].str.startswith("copy H2D"), "count"].sum()
+    up = " to the GPU" if to_gpu == copies else ""
+    counted = plural(kernels, "kernel") if kernels else "no kernel"
+    return f"({copies:,} copies{up}, {counted}) ", {"copies": copies, "all_kernels": kernels}
 
 
 def _with_concatenating(run: Run, faster: tuple[str, ...]) -> tuple[str, ...]:
@@ -683,7 +703,7 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
         explanation.faster = _advice_on_launches(run, idle_time, cause)
     if kind == FIRST_LAUNCH:
         explanation.faster = _advice_to_warm_up(run)
-    _add_gaps(explanation, run, idle_time.crowd)
+    _add_gaps(explanation, run, idle_time.crowd.whole())
     return explanation
 
 
