@@ -971,6 +971,13 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return (f.evidence["before_first_launches_ns"] // 2, f.evidence["before_first_launches_ns"])
     if f.rule == "whole-run" and key in ("kernels", "count", "calls"):
         return (1, 10**15)
+    if key == "runs_beside":
+        near = [r for r in e.rows.values() if r["kind"] == "run" and "stream" not in r["label"]]
+        near = [r for r in near if abs(r["start_ns"] - row["start_ns"]) <= 0.1 * row["elapsed_ns"]]
+        near = [
+            r for r in near if abs(r["elapsed_ns"] - row["elapsed_ns"]) <= 0.1 * row["elapsed_ns"]
+        ]
+        return len({(r["pid"], r["device"]) for r in near}) - 1
     if key == "all_kernels":
         return sum(r["count"] for r in e.kernels if r["label"] == f.label and r["kind"] == "kernel")
     if f.rule == "whole-run" and key == "copies":

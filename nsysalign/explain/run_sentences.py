@@ -115,19 +115,28 @@ def _side_by_side(runs: pd.DataFrame, label: str) -> tuple[str, list[tuple[str, 
     mine = devices[devices["label"] == label]
     if len(devices) < 2 or mine.empty:
         return "", []
+    beside = runs_beside(runs, label)
 
     def name(run: pd.Series) -> str:
         return (
             f"GPU {run.device}" if devices["device"].is_unique else f"the GPU of process {run.pid}"
         )
 
+    shares = [(name(row), row.gpu_busy_ns / row.elapsed_ns) for _, row in beside.iterrows()]
+    return name(mine.iloc[0]), shares[:_MOST_BESIDE]
+
+
+def runs_beside(runs: pd.DataFrame, label: str) -> pd.DataFrame:
+    """Return the runs of other GPUs that begin and end with a run, nearly; none where it is that of a stream."""
+    devices = runs.drop_duplicates(["pid", "device"])
+    mine = devices[devices["label"] == label]
+    if mine.empty:
+        return mine
     run = mine.iloc[0]
     allowed_ns = (1 - _NEARLY_ALL) * run.elapsed_ns
     begins_with_it = (devices["start_ns"] - run.start_ns).abs() <= allowed_ns
     lasts_as_long = (devices["elapsed_ns"] - run.elapsed_ns).abs() <= allowed_ns
-    beside = devices[begins_with_it & lasts_as_long & (devices["label"] != label)]
-    shares = [(name(row), row.gpu_busy_ns / row.elapsed_ns) for _, row in beside.iterrows()]
-    return name(run), shares[:_MOST_BESIDE]
+    return devices[begins_with_it & lasts_as_long & (devices["label"] != label)]
 
 
 def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:

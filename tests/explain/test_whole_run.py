@@ -351,6 +351,25 @@ def test_a_label_says_how_many_of_its_ranges_launch_nothing(count, with_work, to
         assert found.evidence == {"ranges": 28, "ranges_without_work": 15, "ranges_with_work": 13}
 
 
+@pytest.mark.parametrize(("start_us", "beside"), [(2_000, 3), (500_000, 2)])
+def test_gpus_that_work_beside_the_one_that_is_told_of(start_us, beside):
+    """cumat: four GPUs compute and wait together, and one of them was shown as if it were alone."""
+    runs = [
+        interval(f"run (GPU {device})", ("kernel", 300_000), ("host", 600_000), kind="run", start=start)
+        for device, start in enumerate((0, 1_000, 2_000, start_us))
+    ]  # fmt: skip
+    drawn = analysis(*runs)
+    drawn = replace(drawn, intervals=drawn.intervals.assign(device=range(4)))
+    found = diagnose(drawn).findings
+    (told,) = found[found["label"] == "run (GPU 0)"].itertuples(index=False)
+    assert told.evidence["runs_beside"] == beside
+    assert told.title.startswith(f"Run (GPU 0), beside {beside} others: between its first")
+    short = told.shorter[Cut.CALLS_TIME - 1]
+    assert short.startswith(
+        f"GPU 0, beside {beside} others: the GPU ran nothing for 600 of 900 ms;"
+    )
+
+
 @pytest.mark.parametrize(("kernels", "told"), [(1, "(120 copies to the GPU, 1 kernel) "), (2, "")])
 def test_a_run_with_next_to_no_kernel_says_so(tmp_path, kernels, told):
     """darknet: 3,112 copies to the GPU and one kernel that fills memory; 2,708 gaps before copies took 2.29 s, and the three

@@ -289,6 +289,8 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
     copies, evidence_of_copies = _nearly_only_copies(run)
     evidence |= evidence_of_copies
     between = "between its first and its last work "
+    # a name takes room
+    shorter = {Cut.DETAIL: between} if run.row.label == "run" else {Cut.WORDS: ""}
     ran_nothing = (
         Clause(
             f"{collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for {of(run.idle_ns, run.elapsed_ns)}"
@@ -297,7 +299,7 @@ def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> 
         *(until(Cut.CAUSE, Clause("; "), *explanation.clauses) if explanation.clauses else ()),
     )
     yield run.finding(
-        (Clause(f"{between}{copies}", {Cut.DETAIL: between}), *ran_nothing),
+        (Clause(f"{between}{copies}", shorter), *ran_nothing),
         *(() if is_set_up else _with_concatenating(run, explanation.faster)),
         behind=(Clause(f"{between}{copies}", {Cut.WORDS: "then "}), *ran_nothing),
         loss_ns=0 if is_set_up else saves_ns,

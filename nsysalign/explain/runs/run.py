@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.clauses import Clause, Cut, ever_shorter
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding
+from nsysalign.explain.run_sentences import runs_beside
 from nsysalign.explain.runs.gaps import IdleTime
 from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.verdict import collectives_ns
 from nsysalign.model import OPERATION_KINDS, OURS
 from nsysalign.parts import staging
-from nsysalign.text import subject
+from nsysalign.text import plural, subject
 
 Fact = TypeVar("Fact")
 #: Beside the causes of idle time: launches of kernels that had not run before.
@@ -106,6 +108,8 @@ class Run:
         behind: what is found, in the words that it has behind a sentence about set-up, if these are others
         """
         name = self.row.label  # "run", or "run (GPU 1)" where there are several
+        if self.runs_beside:
+            evidence["runs_beside"] = self.runs_beside
         alone = ever_shorter(*self._named(), *clauses)
         evidence = {"elapsed_ns": self.elapsed_ns, **evidence}
         return Finding(
@@ -113,10 +117,18 @@ class Run:
             shorter=alone, behind=ever_shorter(*(behind or clauses)),
         )  # fmt: skip
 
+    @cached_property
+    def runs_beside(self) -> int:
+        """How many other GPUs work from its begin to its end, nearly."""
+        return len(runs_beside(self.facts.analysis.runs, self.row.label))
+
     def _named(self) -> tuple[Clause, ...]:
-        """Return the name of the run, "Run (GPU 1): ", later "GPU 1: "; nothing where there is one run."""
+        """Return the name of the run, "Run (GPU 1): ", later "GPU 1: ", and of how many others beside it; nothing where there is
+        one run."""
         name = self.row.label
         if name == "run":
             return ()
         owner = name.removeprefix("run (").removesuffix(")")
-        return (Clause(f"{subject(name)}: ", {Cut.CALLS_TIME: f"{owner}: "}),)
+        beside = f", beside {plural(self.runs_beside, 'other')}" if self.runs_beside else ""
+        shorter = {Cut.CALLS_TIME: f"{owner}{beside}: ", Cut.FOURTH_CLAUSE: f"{owner}: "}
+        return (Clause(f"{subject(name)}{beside}: ", shorter),)
