@@ -217,11 +217,11 @@ def few_blocks(run: Run) -> Findings:
     """Yield findings on a run whose kernels leave a third of the GPU or more without work, as they have too
     few blocks, or blocks of fewer threads than a warp.
 
-    There is one for each lack (see `small_launches`) that lasts for a large enough share of the run: which
-    kernel lacks what, and what to change.
+    There is one for each lack (see `small_launches`) that lasts for a large enough share of the run without what passed
+    before kernels that had not run: which kernel lacks what, and what to change.
     """
     lacks = {small.lack: small for small in run.facts_by(SmallLaunches)}
-    says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed_ns
+    says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.warm_ns
     for lack_name, share, advice in (
         ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
         ("fewer_blocks", TYPICAL_SHARE, _MORE_BLOCKS),
@@ -230,7 +230,7 @@ def few_blocks(run: Run) -> Findings:
         if lack_name == "fewer_blocks" and says_half:
             continue  # what is said of half of the GPU is not said of a third of it once more
         few = lacks.get(lack_name)
-        if few is None or few.ns <= share * run.elapsed_ns:
+        if few is None or few.ns <= share * run.warm_ns:
             continue
         ran = run.facts.analysis.kernels
         ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few.kernel)]

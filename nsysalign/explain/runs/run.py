@@ -31,6 +31,7 @@ class Run:
     details:        its rows of `frames.DETAILS`
     elapsed_ns:     how long it lasted
     idle_ns:        for how long of that the device ran nothing, without what the tool itself did
+    warm_ns:        how long it lasted without what passed before kernels that had not run
     touched_ns:     of `idle_ns`, for how long the CPU touched managed memory
     copying_ns:     how long copies ran, without pages of managed memory that moved
     collectives_ns: how long NCCL's kernels ran
@@ -46,6 +47,7 @@ class Run:
         details = facts.analysis.details
         self.details = details[details["interval"] == row.interval]
         moved = self.fact(PageMigrations) or PageMigrations(row.pid, row.device)  # none moved
+        idle_time = self.fact(IdleTime) or IdleTime(row.pid, row.device)  # nothing known
 
         # the parts count it as copying, but while the CPU stages pageable memory, the device runs nothing
         staged_ns = int(staging(self.details)["ns"].sum())
@@ -54,6 +56,7 @@ class Run:
         worked_ns = self.ns(*OPERATION_KINDS) - staged_ns
         self.elapsed_ns = row.elapsed_ns
         self.idle_ns = self.elapsed_ns - worked_ns - by_tool_ns
+        self.warm_ns = self.elapsed_ns - idle_time.before_first.ns
         self.touched_ns = moved.touched_ns
         # of pages of managed memory that move, the parts count as copying only those beside which no kernel runs
         self.copying_ns = self.ns("memcpy") - staged_ns - moved.alone_ns
@@ -63,7 +66,6 @@ class Run:
         # `page_migrations` tells; of "memcpy" only the staging, as the device runs the rest; of "api_launch" without slow
         # launches of kernels that had not run: launching less does not save them
         untold_host_ns = max(self.ns("host") - self.touched_ns, 0)
-        idle_time = self.fact(IdleTime) or IdleTime(row.pid, row.device)  # nothing known
         first_launch_ns = min(idle_time.slow_first_launches_ns, self.ns("api_launch"))
         idle_parts = {
             "host": untold_host_ns,
