@@ -370,6 +370,17 @@ def test_gpus_that_work_beside_the_one_that_is_told_of(start_us, beside):
     )
 
 
+def test_copies_alone_are_no_cuda_graph(tmp_path):
+    """Virus-Signature-Matcher: for 3,000 cudaMemcpy of 7 kB it was told to replay a CUDA graph."""
+
+    def draw(w):
+        for at in range(0, 20 * 20_000, 20_000):
+            w.copy(at + 18_000, at + 19_000, w.call("memcpy", at, at + 17_000), pageable=False)
+
+    found = rules(recorded(tmp_path, draw, until=500_000))["whole-run"]
+    assert found.faster.startswith("Copy in fewer, larger pieces")
+
+
 @pytest.mark.parametrize(("kernels", "told"), [(1, "(120 copies to the GPU, 1 kernel) "), (2, "")])
 def test_a_run_with_next_to_no_kernel_says_so(tmp_path, kernels, told):
     """darknet: 3,112 copies to the GPU and one kernel that fills memory; 2,708 gaps before copies took 2.29 s, and the three

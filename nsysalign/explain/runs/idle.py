@@ -99,6 +99,7 @@ _PAGE_FAULTS = (
     "; where it uses managed memory, record its page faults as well (nsys profile: --cuda-um-cpu-page-faults=true "
     "--cuda-um-gpu-page-faults=true)"
 )
+_FEWER_COPIES = "Copy in fewer, larger pieces, from pinned memory"
 _ALLOCATE_ONCE = "Allocate once, before the part that counts, and use the memory again"
 _LOAD_AND_ALLOCATE = (
     "Load the code and allocate before the part that counts (run it once, and use the memory again)"
@@ -710,9 +711,11 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
 
 
 def _advice_on_launches(run: Run, idle_time: IdleTime, cause: Cause) -> tuple[str, ...]:
-    """Return what to do about time in launch calls: nothing where the operations are not small."""
+    """Return what to do about time in calls that launch kernels or copies: nothing where the operations are not small."""
     if run.ns("graph") or run.details["detail"].str.contains(GRAPH_LAUNCH).any():
         return (IN_GRAPHS,)
+    if _nearly_only_copies(run)[0]:
+        return (_FEWER_COPIES,)
     mean_ns = run.ns("kernel", "memset") / max(idle_time.operations, 1)
     are_large = idle_time.operations and mean_ns > SMALL_NS
     return () if are_large else cause.faster
