@@ -116,7 +116,9 @@ def fair_cells(ns_of_cells: Sequence[Sequence[int]]) -> list[int]:
     waiting_ns = [0] * len(total_ns)
     cells = []
     for ns_of_cell in ns_of_cells:
-        waiting_ns = [waited + cell_ns for waited, cell_ns in zip(waiting_ns, ns_of_cell, strict=True)]
+        waiting_ns = [
+            waited + cell_ns for waited, cell_ns in zip(waiting_ns, ns_of_cell, strict=True)
+        ]
         open_columns = [column for column, count in enumerate(left) if count]
         column = max(open_columns, key=lambda number: waiting_ns[number])
         left[column] -= 1

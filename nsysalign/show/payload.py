@@ -428,7 +428,9 @@ def fixes_of_sentence(
     if label in fixes and sentences[label] == answer.sentence:
         return fixes[label]
     # those of others begin with the names of their labels, so that they are no finding's own
-    in_cards = {fix for group in answer.groups for finding in group.findings for fix in finding.advice}
+    in_cards = {
+        fix for group in answer.groups for finding in group.findings for fix in finding.advice
+    }
     return [fix_as_data(fix) for fix in answer.fixes if fix in in_cards]
 
 
