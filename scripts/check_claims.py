@@ -1186,7 +1186,7 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "steady_timings":
         its = [k for k in e.labels[f.label] if int(e.rows[k]["group"]) not in e.first]
         return len(its or e.labels[f.label])
-    if key in ("shortest_ns", "longest_ns"):
+    if key in ("shortest_ns", "longest_ns") and f.rule != "few-blocks":
         lead = e.groups[int(e.rows[n]["group"])]
         return (min if key == "shortest_ns" else max)(e.rows[k]["elapsed_ns"] for k in lead)
     if key == "more_timings":

@@ -107,9 +107,9 @@ def _migrations_of_device(
     idle_ns = _idle_before_touch(start, end, to_host, asked_at)
     _, kernels_start, kernels_end = disjoint(start[is_kernel], end[is_kernel])
 
-    def moving(which: np.ndarray) -> tuple[int, int]:
+    def moving(chosen: np.ndarray) -> tuple[int, int]:
         """Return for how long (ns) at least one of these operations runs, and at least one kernel beside it."""
-        _, low, high = disjoint(start[which], end[which])
+        _, low, high = disjoint(start[chosen], end[chosen])
         beside = covered(kernels_start, kernels_end, high) - covered(
             kernels_start, kernels_end, low
         )
