@@ -221,6 +221,7 @@ def _labels_for_page(
     extremes_of = _extremes(analysis)
     reasons = {wrong.label: wrong.reason for wrong in answer.wrong}
     told = _parts_told(analysis)
+    savings = _savings_of_labels(answer)
     any_predicted = any(row.unprofiled_ns for row in answer.labels)
     labels = []
     for row in answer.labels:
@@ -232,16 +233,24 @@ def _labels_for_page(
             "roles": {"median": roles_of[row.label].median, "first": roles_of[row.label].first}
             | extremes_of[row.label],
             "fixes": fixes.get(row.label, []),
-            "saved_by": saved_by.get((row.label, row.saving_ns), ""),
+            "saving": savings.get(row.label, 0),
+            "saved_by": saved_by.get((row.label, savings.get(row.label, 0)), ""),
             "told": told.get(row.label, {}),
             "reason": reasons.get(row.label, ""),
             "kinds": [*dict.fromkeys(kinds.values())],  # each once, in the order of its groups
             "predicted": _prediction(row, any_predicted),
         }
-        if not about["fixes"]:
-            about["saving"] = 0  # nobody can save by advice that there is not
         labels.append(about)
     return labels
+
+
+def _savings_of_labels(answer: Answer) -> dict[str, int]:
+    """Return label -> the largest saving (ns) of its findings that advise something; of a wrong timing none."""
+    savings: dict[str, int] = {}
+    for group in answer.groups:
+        for finding in group.findings:
+            savings[finding.label] = max(savings.get(finding.label, 0), finding.saving_ns)
+    return {row.label: min(row.saving_ns, savings.get(row.label, 0)) for row in answer.labels}
 
 
 def _parts_told(analysis: Analysis) -> dict[str, dict[str, Any]]:
@@ -265,16 +274,16 @@ def _parts_told(analysis: Analysis) -> dict[str, dict[str, Any]]:
 def _extremes(analysis: Analysis) -> dict[str, dict[str, int]]:
     """Return label -> the numbers of its fastest and slowest interval; first calls, which load code, count only where
     there are no others."""
-    elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
-    of_groups = elapsed.groupby(analysis.intervals.set_index("interval")["group"])
-    fastest, slowest = of_groups.idxmin(), of_groups.idxmax()
+    intervals = analysis.intervals
+    elapsed_ns = dict(
+        zip(intervals["interval"].tolist(), intervals["elapsed_ns"].tolist(), strict=True)
+    )
     extremes = {}
     for label in analysis.grouped:
-        groups = [group.number for group in label.steady or label.groups]
-        extremes[label.name] = {
-            "fastest": min(fastest[groups].tolist(), key=lambda interval: elapsed[interval]),
-            "slowest": max(slowest[groups].tolist(), key=lambda interval: elapsed[interval]),
-        }
+        groups = label.steady or label.groups
+        numbers = [number for group in groups for number in group.intervals.tolist()]
+        fastest, slowest = (choose(numbers, key=elapsed_ns.__getitem__) for choose in (min, max))
+        extremes[label.name] = {"fastest": fastest, "slowest": slowest}
     return extremes
 
 
@@ -381,7 +390,6 @@ def _about_label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names} | {
         "sign": SIGNS[row.verdict],
         "groups": [_about_group(group) for group in row.groups],
-        "saving": row.saving_ns,
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
         "parts": row.parts_ns,

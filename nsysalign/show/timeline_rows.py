@@ -240,7 +240,7 @@ def _bounds_of_events(window: Any, items: list[Any]) -> tuple[str, str]:
     texts = {
         item.ref_id: _bounds_in_words(item, places[item.ref_id])
         for item in items
-        if any(_is_record(item, record) for record in places)
+        if item.lane_kind == "event" and any(_is_record(item, record) for record in places)
     }
     of_start = ""
     if window.method not in ("clock", "exact"):
