@@ -139,7 +139,7 @@ def test_labels_that_are_lines_say_of_which_file(opened):
 
     page = opened(timed(12, 30))
     assert page("document.querySelector('#rows button').textContent") in ("12", "30")
-    said = "2 labels in bench.py, the largest saving over the run first"
+    said = "2 labels in bench.py"
     assert page("document.querySelector('#labels-head .quiet').textContent") == said
     page = opened(timed(12))
     assert page("document.querySelector('#labels-head .quiet').textContent") == "1 label"

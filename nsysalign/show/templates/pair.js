@@ -92,13 +92,23 @@ function compareTwo(label, runs, other) {
   choose(label.label, selected.interval, false);
 }
 
+// Begins to compare: from the median on the fastest with the slowest, where all of them do the same work.
+function compareSome(label, runs) {
+  const { median, fastest, slowest } = label.roles;
+  const kinds = label.kinds.filter((name) => name !== FIRST_CALLS);
+  const extremes = selected.interval === median && kinds.length < 2 && fastest !== slowest;
+  if (extremes && hasPicture(fastest) && hasPicture(slowest)) {
+    view.other = slowest;
+    choose(label.label, fastest, false);
+  } else compareTwo(label, runs, besideOf(label, runs, selected.interval));
+}
+
 // The button beside the roles, and what is compared with what.
 function drawCompare(label, runs) {
   const pairing = view.other !== null, other = (number) => number !== selected.interval && hasPicture(number);
   $("compare").hidden = !pairing && !(hasPicture(selected.interval) && runs.interval.some(other));
   $("compare").setAttribute("aria-pressed", String(pairing));
-  $("compare").onclick = () => compareTwo(label, runs, pairing ? null :
-    besideOf(label, runs, selected.interval));
+  $("compare").onclick = () => (pairing ? compareTwo(label, runs, null) : compareSome(label, runs));
   $("compared").textContent = pairing ?
     `${besideSaid(label, runs, view.other)} Click another for B.` : "";
 }

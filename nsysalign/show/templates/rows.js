@@ -12,7 +12,7 @@ function drawRows() {
     event.preventDefault();
     bringRow(sign);
   } }, text);
-  const order = rows.length > 1 ? `, ${wrong.length ? "wrong ones first, then " : ""}the largest saving over the run first` : "";
+  const order = rows.length > 1 && wrong.length ? ", wrong ones first" : "";
   fill($("labels-head"),
     wrong.length ? make("a", { class: "error look", href: "#wrong", onclick: (event) => {
       event.preventDefault();
