@@ -1579,7 +1579,8 @@ def words(group: Group, sums: Sums, cause: str = "", of_all: Sums | None = None)
     if _is_empty(group):
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
-        return f"{percent(sums.share(sums.busy) + group.elsewhere)} kernels"
+        where = "on other streams" if group.elsewhere > sums.share(sums.busy) else "kernels"
+        return f"{percent(sums.share(sums.busy) + group.elsewhere)} {where}"
     if word == GPU and sums.busy - sums.gpu > 0.05 * sums.whole:
         return f"{percent(sums.share(sums.busy))} GPU work"
     if word == GPU:
