@@ -136,6 +136,8 @@ def _without_damaged(trace: Trace, spans: pd.DataFrame) -> tuple[pd.DataFrame, l
             for of_thread in of_threads
             if (name := _repeated_without(ranges.iloc[rows], of_thread))
         }
+        if not lost:  # no thread alone is missed: several shared the work of a range
+            continue
         whole_until_ns = min(lost)
         damaged[rows] = end[rows] > whole_until_ns
         name = lost[whole_until_ns]

@@ -857,6 +857,21 @@ def test_ranges_that_lack_the_work_of_a_thread_are_not_whole(tmp_path, calls_unt
     assert ("3 of 12 ranges step are whole" in remarks) == (shown == 3)
 
 
+def test_ranges_whose_work_threads_take_in_turn_miss_none_of_them(tmp_path):
+    """Rows were lost, but of no thread most ranges hold calls: those with work stay as they are."""
+
+    def draw(w):
+        for k in range(12):
+            at = 1_000_000 * k
+            w.ranges.append(Range("step", at, at + 900_000, w.pid))
+            if k < 8:
+                call = w.call("launch", at + 100, at + 4_000, thread=w.pid + k % 4)
+                w.kernel(at + 10_000, at + 110_000, call)
+
+    made = recorded(tmp_path, draw, until=13_000_000)
+    assert not any("are whole" in remark for remark in answer(made).remarks)
+
+
 @pytest.mark.parametrize(
     ("until_us", "lasts"), [(47_700, 47_700_000), (38_000, None), (30_000, None)]
 )
