@@ -277,7 +277,9 @@ def printed(
             screen.everything(analysis, answer, shown, page)
             shown.print("\n".join(hint), soft_wrap=True, markup=False)
         else:
-            ran = screen.kernel_lines(analysis, shown.width) or screen.range_lines(analysis)
+            ran = screen.kernel_lines(
+                analysis, shown.width, proof=answer.proof
+            ) or screen.range_lines(analysis)
             screen.render(answer, shown, page, listed=() if answer.labels else ran, extra=hint)
     return capture.get()
 

@@ -312,19 +312,25 @@ def kernels(analysis: Analysis, console: Console) -> None:
     _print([Text(head, "dim"), *map(Text, lines)] if lines else [Text("no kernel ran")], console)
 
 
-def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
-    """Return a line for each of the most expensive kernels of the longest run: share, total, count, mean and
-    name, and the idle time before it if there is room.
+def kernel_lines(
+    analysis: Analysis, width: int, most: int = 5, proof: Proof | None = None
+) -> list[str]:
+    """Return a line for each of the most expensive kernels of one run: share, total, count, mean and name, and the idle
+    time before it if there is room.
 
     width: letters of a line
     most: how many kernels have a line; a last line says how many more there are
+    proof: what the picture above shows: its run, if it is one of a device; else the longest run
     """
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
-    # `runs_that_lead`: of each process that of the device which works most; of these the one that took longest
-    leading = devices[devices["label"].isin(runs_that_lead(analysis))]
-    label = leading.sort_values("elapsed_ns")["label"].iloc[-1]
+    if proof and proof.label in set(devices["label"]):
+        label = proof.label
+    else:
+        # `runs_that_lead`: of each process that of the device which works most; of these the one that took longest
+        leading = devices[devices["label"].isin(runs_that_lead(analysis))]
+        label = leading.sort_values("elapsed_ns")["label"].iloc[-1]
     kernels = analysis.kernels[analysis.kernels["label"] == label]
     numbers = len("  3 %   18.3 ms     1,000 x  18.3 ms  ")  # what stands before a name
     idle_before = "  idle before  18.3 ms"  # what stands behind it, if there is room

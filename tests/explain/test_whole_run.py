@@ -268,6 +268,23 @@ def test_copies_and_the_idle_time_before_them(tmp_path, comes_back, pause_us, co
         assert found.loss_ns == found.evidence["before_copies_ns"] + 1_600_000
 
 
+def test_copies_on_both_sides_of_the_kernels_may_be_needed(tmp_path):
+    """What Openacc_LB recorded: one step, its arrays up, 20 kernels, its arrays back, in a data region already."""
+
+    def draw(w):
+        for k in range(60):
+            at = 100_000 * k
+            if 20 <= k < 40:
+                w.kernel(at + 5_000, at + 15_000, w.call("launch", at, at + 4_000))
+            else:
+                call = w.call("memcpy", at, at + 4_000)
+                kind = 1 if k < 20 else D2H
+                w.copy(at + 5_000, at + 45_000, call, pageable=False, kind=kind)
+
+    found = rules(recorded(tmp_path, draw, until=10_000_000))["whole-run"]
+    assert "before_copies_ns" in found.evidence and not found.faster
+
+
 @pytest.mark.parametrize(
     ("calls", "advice"),
     [

@@ -50,7 +50,7 @@ def _printed(draw, width: int) -> str:
 
 
 def first_screen(analysis: Analysis, said: Answer, width: int) -> str:
-    listed = () if said.labels else screen.kernel_lines(analysis, width)
+    listed = () if said.labels else screen.kernel_lines(analysis, width, proof=said.proof)
     return _printed(lambda c: screen.render(said, c, "report.html", listed=listed), width)
 
 

@@ -187,3 +187,21 @@ def test_a_line_of_a_kernel_is_no_longer_than_the_terminal_is_wide(letters):
     )
     (line,) = screen.kernel_lines(analysis, 80)
     assert len(line) <= 80 and ("idle before" in line) == (letters <= 20)
+
+
+@pytest.mark.parametrize("told_of", ["GPU 0", "GPU 1", "forward"])
+def test_kernels_below_a_picture_are_those_of_its_run(told_of):
+    """Below the sentence on one process of p2p_acc stood what another one, which ran longer, had copied."""
+    runs = [{"label": f"GPU {n}", "pid": n, "device": 0, "elapsed_ns": 10**9 + n} for n in range(2)]
+    kernels = [
+        {"label": run["label"], "kernel": f"kernel_of_{run['pid']}", "share": 0.5,
+         "total_ns": 18_300_000, "count": 1, "idle_before_ns": 0}
+        for run in runs
+    ]  # fmt: skip
+    analysis = SimpleNamespace(
+        runs=pd.DataFrame(runs),
+        kernels=pd.DataFrame(kernels),
+        trace=SimpleNamespace(thinned=False),
+    )
+    (line,) = screen.kernel_lines(analysis, 80, proof=SimpleNamespace(label=told_of))
+    assert ("kernel_of_0" in line) == (told_of == "GPU 0"), "the longest where it is of no run"

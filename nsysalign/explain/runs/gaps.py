@@ -123,6 +123,9 @@ class IdleTime(NamedTuple):
     load_calls_in_least_quarter_ns: int = 0
     back: RoundTrips | None = None  # between copies to the host and to the device
     before_copies_ns: int = 0  # in all gaps that a copy ended
+    between_kernels: float = (
+        0.0  # the share of the device's copies that lie behind its first kernel and before its last
+    )
     sync_call: str = ""  # the synchronisation that the process called most often
     sync_count: int = 0
     operations: int = 0  # of the device
@@ -180,6 +183,7 @@ def idle_times(ran: Ran) -> OfRuns:
             operations=len(operations),
             crowd=_crowd(ran, gaps),
             before_copies_ns=int(gaps.ns[_is_copy(ran)[gaps.operation]].sum()),
+            between_kernels=_copies_between_kernels(ran, operations),
         )
         stretch, longer_ns, is_known = first_waits
         idle = idle._replace(
@@ -322,6 +326,19 @@ def _is_copy(ran: Ran) -> np.ndarray:
     """Return, per operation of the trace, whether it is a copy: pages of managed memory that move are none."""
     moves = ran.trace.operations["copy_kind"].isin(MIGRATIONS).to_numpy()
     return (ran.explainer.kind == KIND["memcpy"]) & ~moves
+
+
+def _copies_between_kernels(ran: Ran, operations: np.ndarray) -> float:
+    """Return the share of copies that lie behind the first kernel or graph and before the last, 0 where there are none.
+
+    operations: of one device, sorted by start
+    """
+    is_copy = _is_copy(ran)[operations]
+    kind = ran.explainer.kind[operations]
+    kernels = np.flatnonzero((kind == KIND["kernel"]) | (kind == KIND["graph"]))
+    if not len(kernels) or not is_copy.any():
+        return 0.0
+    return float(is_copy[kernels[0] : kernels[-1]].sum() / is_copy.sum())
 
 
 def _kernel_name_of(ran: Ran, operation: int) -> str:

@@ -642,7 +642,9 @@ def _before_copies(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explanat
         Clause(f"; kernels take {span(kernels_ns)}", {Cut.THIRD_CLAUSE: ""}),
     )
     clauses = until(Cut.SECOND_CLAUSE, *clauses) if pauses else clauses
-    return Explanation(clauses, before_ns + run.copying_ns, evidence, (KEEP_ON_GPU,), sure=True)
+    # of one step alone, with copies on both sides of its kernels, it is not known whether another would need them
+    faster = (KEEP_ON_GPU,) if idle_time.between_kernels >= _MOST_OF_IT else ()
+    return Explanation(clauses, before_ns + run.copying_ns, evidence, faster, sure=bool(faster))
 
 
 def _crowd_in_rest(
