@@ -453,8 +453,8 @@ def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(page):
     page.until(f"selected.label === '{at_first}'")
     page.driver.forward()
     page.until("selected.label === 't2'")
-    # again until it holds: the browser may still put the page back to where it was before `forward`
-    page.until("(location.hash = '#runs', Math.abs($('runs').getBoundingClientRect().top) < 120)")
+    page("(location.hash = '#runs')")
+    page.until("(({ top }) => top >= 0 && top < innerHeight)($('runs').getBoundingClientRect())")
 
 
 def test_a_run_without_intervals_has_its_timeline(opened, tmp_path):
