@@ -128,13 +128,13 @@ def _without_damaged(trace: Trace, spans: pd.DataFrame) -> tuple[pd.DataFrame, l
         ranges["process"].to_numpy(), np.flatnonzero(trace.program_ranges)
     ).items():
         of_process = calls[calls["process"] == process]
-        if not len(of_process) or not _repeated_without(ranges.iloc[rows], of_process):
+        if not len(of_process) or not repeated_without(ranges.iloc[rows], of_process):
             continue
         of_threads = [of_thread for _, of_thread in of_process.groupby("thread")]
         lost = {
             int(of_thread["end_ns"].max()): name
             for of_thread in of_threads
-            if (name := _repeated_without(ranges.iloc[rows], of_thread))
+            if (name := repeated_without(ranges.iloc[rows], of_thread))
         }
         if not lost:  # no thread alone is missed: several shared the work of a range
             continue
@@ -149,7 +149,7 @@ def _without_damaged(trace: Trace, spans: pd.DataFrame) -> tuple[pd.DataFrame, l
     return spans[~damaged[spans["range"].to_numpy()]], notes
 
 
-def _repeated_without(ranges: pd.DataFrame, calls: pd.DataFrame) -> str:
+def repeated_without(ranges: pd.DataFrame, calls: pd.DataFrame) -> str:
     """Return the name of which most ranges go on behind these calls, though most earlier ones hold some of them; '' for
     none.
 

@@ -6,17 +6,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from nsysalign.explain.clauses import Clause, Cut, ever_shorter
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.model import CALL, OURS, Trace, pid_of
-from nsysalign.place.ranges import own_calls
+from nsysalign.place.ranges import own_calls, repeated_without
 from nsysalign.text import span
 
-#: So many ranges of a name, and so many of them with calls, tell what the others should hold.
-_SOME_RANGES = 3
 #: A trace that ends early lacks the kernels of its last launches: only from this share on it is a
 #: loss.
 _NEARLY_ALL = 0.9
@@ -79,23 +76,9 @@ def _without_calls(trace: Trace) -> Iterator[LostRecords]:
         on_thread = np.flatnonzero(call_thread == thread)
         if not len(on_thread):
             continue
-        call_start = calls["start_ns"].to_numpy()[on_thread]
-        last_call_ns = int(calls["end_ns"].to_numpy()[on_thread].max())
-        # how many calls begin before each range begins, and before it ends
-        calls_before = np.searchsorted(call_start, ranges["start_ns"])
-        calls_up_to_end = np.searchsorted(call_start, ranges["end_ns"])
-        after_last_call = (ranges["start_ns"] > last_call_ns).to_numpy()
-        of_range = {
-            "with_calls": calls_up_to_end > calls_before,  # all of them earlier ones
-            "earlier": ~after_last_call,
-            "later": after_last_call,
-        }
-        count = pd.DataFrame(of_range).groupby(ranges["text"].to_numpy()).sum()  # by name
-        enough = (count["later"] >= _SOME_RANGES) & (count["with_calls"] >= _SOME_RANGES)
-        lacking = count[enough & (2 * count["with_calls"] >= count["earlier"])]
-        if len(lacking):
+        if name := repeated_without(ranges, calls.iloc[on_thread]):
+            last_call_ns = int(calls["end_ns"].to_numpy()[on_thread].max())
             goes_on_ns = int(ranges["end_ns"].max()) - last_call_ns
-            name = str(lacking["later"].idxmax())
             yield LostRecords(int(pid_of(thread)), after_last_call_ns=goes_on_ns, range=name)
 
 
