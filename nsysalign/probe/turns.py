@@ -24,10 +24,10 @@ from . import rawtime as time
 from .recorder import Recorder
 from .reference import nobody_is_timing
 
-#: Length of the first turn, and the least of all others with CUPTI.
-FIRST_NS, LEAST_NS = 1_000_000_000, 50_000_000
-#: So many times begins in each of them what the program repeats.
-_REPETITIONS = 3
+#: Least length of the first turn, and of all others with CUPTI.
+FIRST_NS, LEAST_NS = 100_000_000, 50_000_000
+#: So many times begins in each of them what the program repeats; in the first, which may hold its warm-up, more often.
+_REPETITIONS, _FIRST_REPETITIONS = 3, 10
 #: A turn without CUPTI is this many times as long as the one before it.
 _LONGER = 30
 #: And as many times as long as leaving and coming back take.
@@ -135,7 +135,9 @@ class Turns:
             came = {n: count - self._before.get(n, 0) for n, count in leaders.count.items()}
             if level < max((leaders.level[n] for n, times in came.items() if times), default=0):
                 return False
-            if self._traced and came[mark] < _REPETITIONS:
+            if self._traced and came[mark] < (
+                _REPETITIONS if self.switches else _FIRST_REPETITIONS
+            ):
                 return False
             if not nobody_is_timing(rt, rt.me()):
                 return False
@@ -189,7 +191,7 @@ class Turns:
                 "once CUPTI has left"
                 if self._traced
                 else "from here on nothing is traced: the program made a CUDA graph while it ran untraced, and CUPTI "
-                "must not come to such a program (its first graphs within the first second keep it traced)"
+                "must not come to such a program (one that makes its first graph before it times anything stays traced)"
             )
 
     def ends(self) -> None:
@@ -199,7 +201,7 @@ class Turns:
         if self.tries:
             why = "whenever one was due a range of the program was open, the GPU did not come to rest, or another thread called CUDA"
         elif time.perf_counter_ns() < self._due_ns:
-            why = f"the program timed for less than {FIRST_NS // 10**9} s"
+            why = f"the program timed for less than {FIRST_NS / 1e9:.1f} s"
         else:
             why = "what the program times never began again, or regions were open around it"
         self._rt.note(text=f"untraced turns: nothing ran untraced: {why}")
