@@ -40,6 +40,10 @@ class Recorder:
         """Leave CUPTI to somebody else, or take it back; whether that worked."""
         return bool(self._library.nsysalign_aside(int(away)))
 
+    def listen(self) -> None:
+        """Hear other threads' calls from now on, without which it never leaves."""
+        self._library.nsysalign_listen()
+
     def turn(self, traced: bool) -> int:
         """Go on with CUPTI or without it: 1 if so, 0 where that cannot be now, -1 where it never can
         be (again)."""

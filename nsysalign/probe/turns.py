@@ -112,6 +112,7 @@ class Turns:
         now = time.perf_counter_ns()
         if now >= self._due_ns:
             if not self._due_ns:
+                self._recorder.listen()
                 self._began_ns = now
                 self._turn_of(FIRST_NS, now)
             elif self._is_moment(mark, now):

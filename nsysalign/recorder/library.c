@@ -915,6 +915,15 @@ static int resume(void) {
     return recording ? 1 : -1;
 }
 
+/* To be called when the program begins to time: the writer may hear other threads' calls up to a second later. */
+EXPORT void nsysalign_listen(void) {
+    if (!took_calls())
+        return;
+    if (recording && !aside && !dead && process == getpid() && turns.subscriber && !turns.listens)
+        listen_to_calls();
+    pthread_mutex_unlock(&calls);
+}
+
 /* Whether all GPUs come to rest within a second: before nsysalign_turn, which other threads wait for. */
 EXPORT int nsysalign_rest(void) { return drained(1000000000u); }
 

@@ -74,6 +74,23 @@ print(gpu.fake_finalized(), recorder.nsysalign_held(), rss() - before)
     assert not inside.any()
 
 
+def test_it_leaves_only_once_it_listens(program):
+    """By itself a second after CUPTI was loaded, sooner where it is told to."""
+    text = (
+        BEGIN.replace("time.sleep(1.2)", "pass")
+        + """
+timed(3)
+print(turn(0), gpu.fake_finalized())
+recorder.nsysalign_listen()
+print(turn(0), turn(1), gpu.fake_finalized())
+timed(3)
+"""
+    )
+    ran, (path,) = program.alone(text, **TURNS)
+    assert ran.stdout.split() == ["0", "0", "1", "1", "1"], ran.stderr
+    assert len(read_trace(path).operations) == 6 * 2
+
+
 def test_cupti_is_not_taken_out_of_a_call_of_another_thread(program):
     """The GPU made of C ends the process where that happens."""
     text = (
