@@ -459,10 +459,10 @@ class Case:
     @property
     def by_untimed(self) -> bool:
         """Whether another thread that launches is one of torch's own, as autograd's is: the program uses torch and times on
-        one thread alone."""
+        one thread alone.  Ranges of a library, as CUB's are, lie on autograd's thread, too."""
         pid = self.facts.column("pid")
-        of_process = pid == pid[self.group.typical]
-        return self.facts.torch and len(set(self.facts.column("tid")[of_process])) == 1
+        of_program = (pid == pid[self.group.typical]) & ~self.facts.column("library").astype(bool)
+        return self.facts.torch and len(set(self.facts.column("tid")[of_program])) == 1
 
     @property
     def launched_by_others(self) -> int:

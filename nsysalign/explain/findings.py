@@ -317,7 +317,10 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
     if rule in ("clock-changed", "throttled"):
         lowest_mhz = min(value for name, value in numbers.evidence.items() if name.endswith("_mhz"))
         hints = Advice(advice.AT_ONE_CLOCK.format(mhz=lowest_mhz))
-    return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, reason.words)
+    loss_ns = (reason.excess_ns or 0) if rule == "enqueue-only" else 0
+    return rule, _finding(
+        case, severity, title, hints, numbers.evidence, verdict, reason.words, loss_ns
+    )
 
 
 def _findings_without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:

@@ -238,13 +238,26 @@ def _ended_later(case: Case) -> Reason | None:
     later = _Steady.of(case, lambda group: group.late)
     if not later.is_typical:
         return _not_ordered(case)
-    if not _is_meant(case):
-        return None
     numbers = Numbers()
     often = later.often(numbers, "ended_later")
-    if case.on_host and _waits_for_earlier(case):
-        text = f"waits for earlier work, and not for its own, which ended later ({often} timings)"
-        return Reason("enqueue-only", DOUBTFUL, "waits for earlier work", text, numbers.evidence)
+    waiting_ns = _waiting_ns(case.label) if case.on_host else 0
+    if 2 * waiting_ns >= case.label.steady_ns > 0:
+        numbers.time("waited", waiting_ns)
+        numbers.time("steady_total", case.label.steady_ns)
+        waited = of(waiting_ns, case.label.steady_ns)
+        text = f"waits for earlier work for {waited}, and not for its own, which ended later ({often} timings)"
+        # a phase of a loop that waits for other phases takes their time
+        excess_ns = case.loss_ns if _shares_marks(case) else None
+        words = "waits for earlier work"
+        return Reason("enqueue-only", DOUBTFUL, words, text, numbers.evidence, excess_ns)
+    if not _is_meant(case):
+        return None
+    if case.on_host and (timed := _timed_by_events(case)):
+        where = beside(case.label.site, timed)
+        text = (
+            f"measures only launching: the events of {where} time the same work ({often} timings)"
+        )
+        return Reason("enqueue-only", MIXED, "launching alone", text, numbers.evidence)
     if case.on_host:
         text = f"measures only launching: work ended later ({often} timings)"
         if later.with_it < later.count:  # the others mean what they say
@@ -306,10 +319,45 @@ def _missing_ns(intervals: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
     return outside_ns - earlier_ns
 
 
-def _waits_for_earlier(case: Case) -> bool:
-    """Whether the CPU waits for the GPU inside for half of the time and more, though not for what it launches there: a loop
-    that reads the loss of the step before takes as long as the GPU's steps."""
-    return case.group.work.waits > 0 and 2 * case.group.ns("sync", "queued") >= case.group.total_ns
+def _timed_by_events(case: Case) -> str:
+    """Return the label of event pairs around a host timing, '' for none: each holds one of its timings and the same work,
+    so that the program reads both times, and means this one to be that of launching.
+
+    41  start.record()
+    42  t = clock()             42-44: how long the call takes to return
+    43  x = upload()            41-45: how long the copy takes
+    44  issue.append(clock() - t)
+    45  end.record()
+    """
+    intervals = case.facts.intervals
+    typical = intervals.iloc[case.group.typical]
+    for label in case.facts.labels:
+        around = intervals.iloc[label.usual.typical]
+        is_alike = label.kind == "event" and label.count == case.label.count and not label.library
+        issued = set(label.usual.work.issued)
+        same_work = issued and issued == set(case.group.work.issued) and not label.usual.late
+        if is_alike and same_work and _encloses(around, typical):
+            return label.name
+    return ""
+
+
+def _encloses(around: Any, inside: Any) -> bool:
+    """Whether the lines of an interval stand round those of another one, in one file and called from the same line."""
+    lines = [interval[name] for interval in (around, inside) for name in ("site", "end_site")]
+    files, numbers = zip(*((site.rpartition(":")[::2]) for site in lines), strict=True)
+    if len(set(files)) > 1 or not all(number.isdecimal() for number in numbers):
+        return False
+    first, last, begin, end = map(int, numbers)
+    called = around["callers"][:1] == inside["callers"][:1]
+    return called and first <= begin <= end <= last
+
+
+def _waiting_ns(label: Label) -> int:
+    """How long the CPU waits in a label's timings of which the work ends later: for what was launched before.  A loop that
+    reads the loss of the step before takes as long as the GPU's steps, and so does a step of the optimizer that reads
+    whether the gradients are finite."""
+    waiting = (group for group in label.steady if group.work.waits > 0)
+    return sum(group.ns("sync", "queued") for group in waiting)
 
 
 def _others_wait(case: Case, numbers: Numbers) -> str:

@@ -107,6 +107,11 @@ class Site(NamedTuple):
         return self.function, self.position
 
     @property
+    def is_lap(self) -> bool:
+        """Whether the reading becomes the start of the next timer in place of the one that is subtracted from it."""
+        return not {*self.stores}.isdisjoint(self.subtracts)
+
+    @property
     def may_end_timer(self) -> bool:
         """Whether something may be subtracted from the reading: something is, the reading goes to a list or into a
         call, or it is not known what happens to it.  A reading that is only compared (a deadline) ends no timer."""
@@ -235,7 +240,7 @@ def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
             "the clock of its process could not be tied to the trace's",
             "the wall clock was set in between",
             "its end is before its start",
-            "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)",
+            "the harness's own calibration work ran inside and made it longer, also what the program prints (--no-calibrate leaves it out)",
         ],
         "",
     )
@@ -464,6 +469,7 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
         [stamps[n].site if n in stamps else sites[n] for n in readings_there.tolist()]
         for readings_there in (starts, ends)
     )
+    called = callers_of_readings(owner, sites)[starts] if len(starts) else []
     # the stages of a region are apart from the region
     in_one_region = (first["region"] == last["region"]) & ~is_stage
     columns = {
@@ -472,7 +478,7 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
         "region": first["region"].where(in_one_region, "").astype(object),
         "site": pd.Series([site.site for site in start_sites], dtype=object),
         "end_site": pd.Series([site.site for site in end_sites], dtype=object),
-        "callers": pd.Series([site.callers for site in start_sites], dtype=object),
+        "callers": pd.Series(callers_of_pairs(start_sites, end_sites, called), dtype=object),
         "t0_ns": first["t_ns"],
         "elapsed_ns": last["value_ns"] - first["value_ns"],
         "lasted_ns": last["t_ns"] - first["t_ns"],
@@ -482,6 +488,53 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
     unpaired = pd.Series(may_end, dtype=object)
     unpaired[np.unique(pairs)] = None  # a reading that starts or ends a timer belongs to one
     return pd.DataFrame(columns), unpaired
+
+
+def callers_of_pairs(
+    starts: Sequence[Site], ends: Sequence[Site], called: Sequence[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """Return the callers by which each pair of readings is told from others of the same lines.
+
+    starts, ends: per pair, the sites of its two readings
+    called: per pair, who had called the function of its first reading, () if that is not known
+
+    A lap is what ended at its reading, so that it is told by who called for that:
+
+    52  lap("forward")      def lap(name):                          lap 52 -> 54 is the backward pass: line 54
+    53  loss.backward()         now = clock()
+    54  lap("backward")         times[name] += now - self.t; self.t = now
+    """
+    pairs = zip(starts, ends, called, strict=True)
+    return [
+        end.callers if end.is_lap and end.callers else start.callers or callers
+        for start, end, callers in pairs
+    ]
+
+
+def callers_of_readings(owner: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
+    """Return, per reading, who had called its function: an array of tuples, () if that is not known.
+
+    owner, sites: as in `differences`
+
+    The log says it of a function's first reading alone.  Where that is the first one in the source as well, it holds
+    for the readings behind it, up to the next call:
+
+    67  t0 = clock()            called in line 88           88 | 89
+    68  for batch in data:                                  67 69 77 69 77 | 67 69 77
+    69      t1 = clock()        what line 67 says
+    """
+    first: dict[str, int] = {}  # function -> its first instruction that reads a clock
+    for site in set(sites):
+        first[site.function] = min(site.position, first.get(site.function, site.position))
+    latest: dict[tuple[int, str], tuple[str, ...]] = {}
+    callers = np.empty(len(sites), dtype=object)
+    for reading, (number, site) in enumerate(zip(owner.tolist(), sites, strict=True)):
+        function = number, site.function
+        if site.callers:
+            is_first = site.position == first[site.function] and not site.interleaved
+            latest[function] = site.callers if is_first else ()
+        callers[reading] = site.callers or latest.get(function, ())
+    return callers
 
 
 def _sites_of(log: EventLog, readings: pd.DataFrame) -> list[Site]:

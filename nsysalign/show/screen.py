@@ -163,15 +163,18 @@ class _FirstScreen:
         return lines + _closing_lines(answer, len(answer.labels) - self.rows, self.page, width)
 
     def _named(self) -> set[str]:
-        """Return the labels that are named above the table and keep their rows: the one that the sentence is about, and
-        wrong ones of which some timings are no mere launching."""
+        """Return the labels that keep their rows: of those that are named above the table, the one that the sentence is
+        about and wrong ones of which some timings are no mere launching; and those that would be wrong, did they not wait
+        for the work of others."""
         answer = self.answer
         named = {wrong.label for wrong in _others_wrong(answer)[: self.told]}
         about = answer.proof.label if answer.proof else ""
         return {
             row.label
             for row in self.labels
-            if row.label == about or (row.label in named and any(map(_awaits_gpu, row.groups)))
+            if row.label == about
+            or (row.label in named and any(map(_awaits_gpu, row.groups)))
+            or (row.verdict != WRONG and row.saving_ns and "enqueue-only" in row.findings)
         }
 
     def _again(self) -> list[int]:
@@ -207,10 +210,12 @@ class _FirstScreen:
         elif self.wrong and self.told > 1:
             self.told -= 1
             self.wrong = _lines_on_wrong(self.answer, self.width, self.told)
-        elif self.rows > 1:
+        elif self.rows > max(1, len(self._named())):
             self.rows -= 1
         elif self.picture:
             self.picture = []
+        elif self.rows > 1:
+            self.rows -= 1
         elif self.fixes:
             self.fixes.pop()
         else:
@@ -919,7 +924,7 @@ def _text_below(row: LabelRow) -> str:
 
 def shortened(label: str, width: int) -> str:
     """Return a label of at most `width` letters.  Of `caller (site)` the site is shortened first, because the
-    caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says, then all but
+    caller distinguishes labels of the same site, and of `file:line › lines` the file; of a group how many timings it has, which the sentence says, then all but
     which of them these are."""
     if len(label) <= width:
         return label
@@ -931,6 +936,10 @@ def shortened(label: str, width: int) -> str:
         caller, site = several.groups()
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)
         return next((text for text in texts if len(text) <= width), middle(caller, width))
+    if called := re.fullmatch(r"(.+):([\d-]+ › [\d-]+)", label):
+        file, lines = called.groups()  # the file is that of many labels
+        room = width - len(lines) - 1
+        return f"{file[:room]}…{lines}" if room > 0 else middle(label, width)
     return middle(label, width)
 
 

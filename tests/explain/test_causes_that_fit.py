@@ -159,6 +159,31 @@ def test_a_loop_that_reads_the_loss_of_the_step_before_is_right_on_average():
     assert "measures only launching" in wrong.reason
 
 
+@pytest.mark.parametrize(("waits", "words"), [(3, "waits for earlier work"), (0, "wrong: enqueue")])
+def test_a_label_that_is_mostly_a_wait_does_not_measure_launching(waits, words):
+    """p01: scaler.step() waits 11.3 of 13.4 ms for the backward pass; as its kernels ended later, it was "launching"."""
+    more = {"kind": "host", "issued": 900, "outside": 500, "operations": 44}
+    slow = repeat(9, "x", ("host", 2_000), piece("queued", 11_300, "earlier-work"), **more)
+    quick = repeat(9, "x", ("host", 1_200), kind="host", issued=900, outside=900, operations=16)
+    told = said(slow, quick, late=[2, 9], waits=waits)
+    assert told.labels[0].words.startswith(words) and bool(told.wrong) == (not waits)
+    assert ("waits for earlier work for 102 of 130 ms" in told.sentence) == bool(waits)
+
+
+@pytest.mark.parametrize(("kernels", "is_wrong"), [(1, False), (2, True)])
+def test_launching_that_is_timed_beside_the_events_of_the_same_work_is_meant(kernels, is_wrong):
+    """p03: "call returns after 0.05 ms" stands beside "upload 0.42 ms (events)": the program means both."""
+    pair = repeat(8, "pair", ("kernel", 400), ("event", 5))
+    call = repeat(8, "call", ("host", 50), kind="host", issued=400, outside=400, operations=1)
+    drawn = analysis(pair, call)
+    issued = issued_table([(0, "kernel", "k", 1, 0, -1), (1, "kernel", "k", kernels, 0, -1)])
+    groups = drawn.groups.assign(late=[0, 8])
+    told = answer(diagnose(replace(drawn, issued=issued, groups=groups)))
+    assert [wrong.label for wrong in told.wrong] == ["call"] * is_wrong
+    words = {row.label: row.words for row in told.labels}
+    assert words["call"] == ("wrong: enqueue only" if is_wrong else "launching alone")
+
+
 def test_the_timings_in_which_the_work_of_others_is_waited_for_say_whose_it_is():
     """j01: half of the scheduler's timings wait for the denoiser, whose timings launch only."""
     drawn = []
@@ -503,6 +528,20 @@ def test_a_piece_in_which_another_thread_launches_is_no_function(tid, held):
     told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 61)])))
     assert any("--sample-python" in fix.code for fix in told.fixes) == held
     assert ("another thread launched 60 of its 61 operations" in told.sentence) == (not held)
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_a_library_times_on_the_thread_of_autograd(library):
+    """p13: CUB's ranges lie there, so that "another thread" seemed to be one of the program's."""
+    more = {"kind": "host", "issued": 500, "operations": 61}
+    step = repeat(8, "x", ("host", 18_000), ("api_launch", 5), **more)
+    drawn = analysis(step, interval("cub::Sort", ("kernel", 5), kind="nvtx", tid=2))
+    drawn = launched_by(drawn, 2, *range(200, 18_000, 300))
+    of_library = (drawn.intervals["kind"] == "nvtx") & library
+    drawn = replace(drawn, intervals=drawn.intervals.assign(library=of_library))
+    told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 61)])))
+    row = next(row for row in told.labels if row.label == "x")
+    assert ("as autograd does in loss.backward()" in row.sentence) == library
 
 
 @pytest.mark.parametrize(

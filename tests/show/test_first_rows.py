@@ -64,6 +64,20 @@ def test_a_wrong_label_of_which_some_timings_wait_keeps_its_row(waits_us, keeps)
     assert any("×9: some" in text for text in lines) == keeps
 
 
+@pytest.mark.parametrize("rules", [("enqueue-only",), ()])
+def test_a_label_that_waits_for_others_keeps_its_row(rules):
+    """p01: the row of the largest phase gave way to the picture of a smaller one."""
+    told = many_labels()
+    waits = replace(told.labels[-1], findings=rules, saving_ns=1)
+    lines = first_screen(replace(told, labels=(*told.labels[:-1], waits)))
+    assert (waits.label in rows_of(lines)) == bool(rules)
+
+
+def test_of_a_line_and_its_caller_the_file_is_cut():
+    """p06: "p06_cupy… › 44-47" was the row of two callers."""
+    assert screen.shortened("p06_cupy_fft_lengths.py:60 › 44-47", 17) == "p06_cu…60 › 44-47"
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_ranges_of_a_library_have_no_row_beside_the_programs_own_labels(alone):
     """j16: half of the table were XLA's ranges of what was timed above them."""

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.place.host_timers import Site, differences, stages, stamps_of
+from nsysalign.place.host_timers import (
+    Site,
+    callers_of_pairs,
+    callers_of_readings,
+    differences,
+    stages,
+    stamps_of,
+)
 
 
 def site(
@@ -134,3 +141,39 @@ def test_what_is_in_a_timer_is_in_no_stage():
     in_timer = np.array([True, False, False] * 2)
     stamps = stamps_of(np.zeros(6), [STAMPS[key] for key in "ABCABC"], in_timer)
     assert stages(stamps).tolist() == [[1, 2], [4, 5]]
+
+
+LAPS = {
+    "S": site(28, "compared", ".t", caller="f.py:48"),
+    "F": site(31, "difference", ".t now", ".t", caller="f.py:52"),
+    "B": site(31, "difference", ".t now", ".t", caller="f.py:54"),
+}
+
+
+def test_a_lap_is_told_by_the_call_that_ends_it():
+    """p01: the lap from lap("update") to lap("log") had the line of the former."""
+    order = [LAPS[key] for key in "SFBSFB"]
+    starts, ends = differences(np.zeros(6), order).T
+    called = callers_of_pairs([order[n] for n in starts], [order[n] for n in ends], [()] * 4)
+    assert called == [("f.py:52",), ("f.py:54",)] * 2
+    timer = [TIMER["A"]], [TIMER["B"]._replace(callers=("f.py:99",))]
+    assert callers_of_pairs(*timer, [()]) == [("f.py:90",)]  # no lap: the one that starts it
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("A x y x y B x y", "88 88 88 88 88 89 89 89"),  # p13: 69-77 of three runs was one row
+        ("x A x", " 88 88"),
+        ("M x A x", "88  88 88"),  # M stands behind the first reading: whose x is, is not known
+    ],
+)
+def test_who_called_a_function_holds_for_its_later_readings(program, told):
+    def reading(line: int, caller: str = "") -> Site:
+        return site(line)._replace(callers=(caller,) if caller else ())
+
+    sites = {"A": reading(67, "88"), "B": reading(67, "89"), "M": reading(80, "88")}
+    sites |= {"x": reading(69), "y": reading(77)}
+    order = [sites[key] for key in program.split()]
+    found = callers_of_readings(np.zeros(len(order)), order)
+    assert " ".join("".join(callers) for callers in found) == told
