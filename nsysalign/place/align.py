@@ -32,7 +32,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
 
     log: what the probe wrote in the program; None if there is no log
 
-    Without a log, or with one that does not say what the intervals are (no event was recorded), there are also the windows
+    Without a log, or with one that does not say what the intervals are (no events were compared), there are also the windows
     that the trace itself shows: NVTX ranges, and pairs of events that the program certainly compared.
     """
     known = log or EventLog.empty()
@@ -40,7 +40,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     clock = event_clock(known)
     streams = streams_of(trace)
     # the pairs of the log: find its lines in the trace, then their streams, bounds and places
-    matched = on_streams(trace, match(trace, known), streams, logged=logged)
+    by_log = logged or len(known.records) > 0  # the log says on which streams events were recorded
+    matched = on_streams(trace, match(trace, known), streams, logged=by_log)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()  # what the stages so far have freed
     placed = place(trace, known, matched, streams, bounded, clock)
@@ -80,6 +81,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         clock=clock,
         busy=busy,
         stream_sets=stream_sets,
+        logged=logged,
     )
 
 
