@@ -1085,6 +1085,20 @@ class Case:
     def graphs(self) -> bool:
         return self.group.work.graphs > 0 or self.ns("graph") > 0
 
+    @cached_property
+    def copies_for_graphs(self) -> int:
+        """How many copies on the device come with each of its graph launches, where all of them have equally many and these
+        are a good part of its time; else 0."""
+        graphs = self.group.work.graphs
+        count = sum(copies.count for copies in self.copied_on_device)
+        is_much = self.one.share(self.one.copies_on_device) >= MUCH_COPYING
+        return count // graphs if graphs and is_much and count % graphs == 0 else 0
+
+    @property
+    def copied_on_device(self) -> list[Issued]:
+        """The copies on the device that a typical interval issues."""
+        return [copies for copies in self.group.work.of_kind("memcpy") if "D2D" in copies.name]
+
     @property
     def on_purpose(self) -> bool:
         """Whether it waited mostly for what was launched inside it, on another stream: then it means to."""

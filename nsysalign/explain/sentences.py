@@ -495,6 +495,20 @@ def _on_device(case: Case, numbers: Numbers) -> str:
     return text
 
 
+def of_copies_for_graphs(case: Case, numbers: Numbers) -> str:
+    """A sentence on the copies on the device that come with each graph launch, with a space before it; '' without such."""
+    if not case.copies_for_graphs:
+        return ""
+    graphs, copied = case.group.work.graphs, case.copied_on_device
+    each = f"Each of its {numbers.count('graph_launches', graphs)} graph launches comes"
+    copies = numbers.count("copies_for_each", case.copies_for_graphs)
+    noun = "copies" if case.copies_for_graphs > 1 else "copy"
+    size = bytes_text(sum(i.size for i in copied) / graphs)
+    takes = numbers.time("copies_for_each", sum(i.ns for i in copied) / graphs)
+    begins = each if graphs > 1 else "Its graph launch comes"
+    return f" {begins} with {copies} {noun} on the device: {size}, {takes}."
+
+
 def copies_pageable(case: Case) -> bool:
     """Whether copies of pageable memory are a part of it that is named."""
     entries = case.group.of_cause("memcpy")

@@ -1251,3 +1251,24 @@ def test_a_kind_whose_work_ended_later_is_not_right_because_the_gpu_worked(late,
     rows = {row.count: row for row in told.labels[0].groups}
     assert rows[19].words == words and (rows[19].verdict == "gpu_bound") == (not late)
     assert rows[20].verdict == "gpu_bound"
+
+
+@pytest.mark.parametrize(("launches", "copies"), [(2, 8), (2, 7), (1, 1)])
+def test_copies_that_come_with_each_graph_launch_are_counted(launches, copies):
+    """pytorch#114860: the inputs of a graph are copied before each replay, which takes twice as long as the graph."""
+    copied = piece("memcpy", 240, direction="D2D", memory="device", bytes=copies << 20)
+    issued = [(0, "graph", "CUDA graph", launches, 0, -1)]
+    issued += [(0, "memcpy", "copy D2D device", copies, copies << 20, -1)]
+    told = analysis(*repeat(20, "x", copied, ("graph", 120), ("event", 5)))
+    groups = told.groups.assign(graphs=launches)
+    told = answer(diagnose(replace(told, issued=issued_table(issued), groups=groups)))
+    each = {
+        8: "Each of its 2 graph launches comes with 4 copies",
+        1: "Its graph launch comes with 1 copy",
+    }
+    assert each.get(copies, "") in told.sentence
+    assert (
+        ("graph launch" in told.sentence)
+        == any("captured with" in f.sentence for f in told.fixes)
+        == (copies != 7)
+    )
