@@ -72,6 +72,7 @@ from nsysalign.label import (
     Label,
 )
 from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.split.captures import CapturedLaunches
 from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -174,6 +175,8 @@ OWN_CODE_NS = 50_000
 NEARLY_ALL = 0.9
 #: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
 GOOD_PART = 1 / 3
+#: The time of each launch is said of a graph that replays so many.
+MANY_CAPTURED = 10
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
 FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
 LOADING_SHARE = 0.05
@@ -1084,6 +1087,13 @@ class Case:
     @property
     def graphs(self) -> bool:
         return self.group.work.graphs > 0 or self.ns("graph") > 0
+
+    @property
+    def captured_launches(self) -> int:
+        """How many launches the only graph of a typical interval replays, where that is known and many; else 0."""
+        known = self.facts.analysis.of_runs_by(CapturedLaunches)
+        count = known[0].of_interval.get(self.group.typical, 0) if known else 0
+        return count if self.group.work.graphs == 1 and count >= MANY_CAPTURED else 0
 
     @cached_property
     def copies_for_graphs(self) -> int:

@@ -429,7 +429,7 @@ def _works(case: Case, numbers: Numbers) -> str:
         if copies_pageable(case):
             copied = numbers.share("typical_copies", case.ns("memcpy"), case.group.typical_ns)
             beside += f", {copied} copies of pageable memory"
-        text = f": {share} {what}{beside}."
+        text = f": {share} {what}{_captured(case, numbers)}{beside}."
     name, part = largest_kernel(case)
     at_least = ""
     # pieces of a host timer are what its CPU did: a kernel that ran meanwhile has none
@@ -458,6 +458,15 @@ def _works(case: Case, numbers: Numbers) -> str:
     if COPIES.search(name) and case.copying_share:  # what to do is said below
         return f"{text} {safe_text(name)}, which copies, is {largest} of its kernel time."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def _captured(case: Case, numbers: Numbers) -> str:
+    """How long each launch takes that a graph replays: " (3.30 us for each of 713 launches that it replays)"."""
+    if not case.captured_launches:
+        return ""
+    each = numbers.time("replayed_launch", case.ns("graph") / case.captured_launches)
+    count = numbers.count("replayed_launches", case.captured_launches)
+    return f" ({each} for each of the {count} launches that it replays)"
 
 
 def of_slower_kernel(case: Case, numbers: Numbers) -> str:

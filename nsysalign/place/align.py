@@ -40,8 +40,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     clock = event_clock(known)
     streams = streams_of(trace)
     # the pairs of the log: find its lines in the trace, then their streams, bounds and places
-    by_log = logged or len(known.records) > 0  # the log says on which streams events were recorded
-    matched = on_streams(trace, match(trace, known), streams, logged=by_log)
+    knows_streams = logged or len(known.records) > 0  # those on which events were recorded
+    matched = on_streams(trace, match(trace, known), streams, logged=knows_streams)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()  # what the stages so far have freed
     placed = place(trace, known, matched, streams, bounded, clock)
@@ -66,15 +66,14 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         notes += [*of_ranges.notes, *notes_on_pairs]
     # each set of streams is one more lane, behind those of streams: no operation runs on the set itself
     busy = np.append(streams.busy, np.zeros(len(stream_sets), bool))
-    refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
-    unaligned = _joined([refused, timers.unplaced]).reset_index(drop=True)
+    unaligned = _joined([bounded.unaligned.assign(origin=ORIGIN["pair"]), timers.unplaced])
     return Alignment(
         records=placed.records,
         lanes=lanes,
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
         windows=_joined(windows),
-        unaligned=frames.check(unaligned, frames.UNPLACED),
+        unaligned=frames.check(unaligned.reset_index(drop=True), frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,
         processes=matched.processes,

@@ -13,6 +13,7 @@ from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.sentences import few_letters
 from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
+from nsysalign.split.captures import CapturedLaunches
 
 from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
 
@@ -1272,3 +1273,16 @@ def test_copies_that_come_with_each_graph_launch_are_counted(launches, copies):
         == any("captured with" in f.sentence for f in told.fixes)
         == (copies != 7)
     )
+
+
+@pytest.mark.parametrize("captured", [700, 5, 0])
+def test_of_a_graph_of_many_launches_the_time_of_each_is_said(captured):
+    """triton's do_bench_cudagraph prints the time of one launch, and times a graph of hundreds."""
+    told = analysis(*repeat(20, "x", ("graph", 2100), ("event", 5)))
+    known = CapturedLaunches({int(told.groups["typical"].iloc[0]): captured} if captured else {})
+    groups = told.groups.assign(graphs=1)
+    told = answer(diagnose(replace(told, of_runs=(known,), groups=groups)))
+    assert ("(3.00 us for each of the 700 launches that it replays)" in told.sentence) == (
+        captured == 700
+    )
+    assert ("each of" in told.sentence) == (captured == 700)
