@@ -45,6 +45,7 @@ from nsysalign.explain.preparing import (
     tries_for_xla,
     tries_kernels,
 )
+from nsysalign.explain.runs.caches import AfterFill
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
@@ -1087,6 +1088,13 @@ class Case:
     @property
     def graphs(self) -> bool:
         return self.group.work.graphs > 0 or self.ns("graph") > 0
+
+    @property
+    def after_fill(self) -> bool | None:
+        """Whether its timings come after a fill or copy as large as the L2; None if only some do, or that is not known."""
+        known = self.facts.analysis.of_runs_by(AfterFill)
+        share = known[0].of_interval[self.group.intervals].mean() if known else 0.5
+        return None if 1 - NEARLY_ALL < share < NEARLY_ALL else bool(share >= NEARLY_ALL)
 
     @property
     def captured_launches(self) -> int:

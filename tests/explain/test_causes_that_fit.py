@@ -10,6 +10,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
+from nsysalign.explain.runs.caches import AfterFill
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.sentences import few_letters
 from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
@@ -1286,3 +1287,20 @@ def test_of_a_graph_of_many_launches_the_time_of_each_is_said(captured):
         captured == 700
     )
     assert ("each of" in told.sentence) == (captured == 700)
+
+
+@pytest.mark.parametrize(("written", "words"), [
+    ([False, True], "cold L2: 100 % slower"),
+    ([True, True], "99 % kernels"),   # another size of the same kernel
+    ([False, False], "99 % kernels"),
+    ([], "99 % kernels"),             # the size of the L2 is not known
+])  # fmt: skip
+def test_a_kernel_takes_twice_as_long_where_the_l2_is_cleared_before_each_timing(written, words):
+    """triton's do_bench writes 256 MB before each timing, do_bench_cudagraph nothing."""
+    warm, cold = (repeat(20, name, ("kernel", us), ("event", 1)) for name, us in (("warm", 50), ("cold", 100)))  # fmt: skip
+    told = analysis(*warm, *cold)
+    issued = issued_table([(n, "kernel", "add", 1, 0, 768) for n in (0, 1)])
+    is_cold = (told.intervals["label"] == "cold").to_numpy()
+    known = (AfterFill(np.where(is_cold, *reversed(written))),) if written else ()
+    told = answer(diagnose(replace(told, issued=issued, of_runs=known)))
+    assert next(row for row in told.labels if row.label == "cold").words == words
