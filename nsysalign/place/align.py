@@ -32,8 +32,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
 
     log: what the probe wrote in the program; None if there is no log
 
-    Without a log, or with one that does not say what the intervals are (no events were compared), there are also the windows
-    that the trace itself shows: NVTX ranges, and pairs of events that the program certainly compared.
+    Without a log, or with one that does not say what the intervals are (it has no events, or those that only order streams and
+    no timing by the host's clock), there are also the windows that the trace itself shows: NVTX ranges, and pairs of events that the program certainly compared.
     """
     known = log or EventLog.empty()
     logged = known.has_timings
@@ -49,6 +49,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
+    # ranges around the timings of a host timer would say the same twice
+    logged = logged or (knows_streams and len(timers.windows) > 0)
     lanes = streams.lanes
     stream_sets: Mapping[
         int, np.ndarray
