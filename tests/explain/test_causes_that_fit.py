@@ -1289,6 +1289,15 @@ def test_of_a_graph_of_many_launches_the_time_of_each_is_said(captured):
     assert ("each of" in told.sentence) == (captured == 700)
 
 
+def test_of_a_graph_whose_kernels_are_in_the_trace_no_mean_is_said():
+    told = analysis(*repeat(20, "x", ("kernel", 2100), ("event", 5)))
+    known = CapturedLaunches({int(told.groups["typical"].iloc[0]): 700})
+    groups = told.groups.assign(graphs=1)
+    assert (
+        "each of" not in answer(diagnose(replace(told, of_runs=(known,), groups=groups))).sentence
+    )
+
+
 @pytest.mark.parametrize(("written", "words"), [
     ([False, True], "cold L2: 100 % slower"),
     ([True, True], "99 % kernels"),   # another size of the same kernel
