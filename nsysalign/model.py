@@ -268,9 +268,11 @@ class EventLog:
 
     @property
     def has_timings(self) -> bool:
-        """Whether the log says what the intervals are: the program recorded events, or wrote a host line.  A region without
-        events (an implicit host line) does not say that; then intervals are taken from the trace."""
-        return len(self.records) > 0 or not self.hosts["implicit"].all()
+        """Whether the log says what the intervals are: the program compared events, or wrote a host line.  Neither events
+        that only order streams (`wait_stream`) nor a region without events (an implicit host line) say that; then intervals
+        are taken from the trace."""
+        of_program = ~self.elapsed["calibration"].astype(bool)
+        return bool(of_program.any()) or not self.hosts["implicit"].all()
 
     @property
     def compared(self) -> pd.DataFrame:
@@ -297,6 +299,7 @@ class Alignment:
     clock: Any = None  # the event clocks of the log, if it has references
     busy: Any = None  # bool array: the lanes on which work ran
     stream_sets: Mapping[int, Any] = field(default_factory=dict)  # lane -> those it stands for
+    logged: bool = False  # whether the log says what was measured: then ranges are no windows
 
 
 @dataclass(frozen=True, kw_only=True)

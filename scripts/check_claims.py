@@ -49,7 +49,8 @@ CLOCKED = {
 }  # fmt: skip
 FROM_THE_TRACE = {
     "waits", "copies_back", "fewest_operations", "most_operations", "operations", "usual_operations", "without_work", "ended_later", "not_ordered", "working_stream",
-    "working_stream_0", "working_stream_1", "working_stream_2",
+    "working_stream_0", "working_stream_1", "working_stream_2", "replayed_launches", "replayed_launch_ns",
+    "graph_launches", "copies_for_each", "copies_for_each_ns",
     "stream_waited_for", "copied_bytes", "other_copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
     "migrations_during_kernels_ns", "migrations_without_kernels_ns", "moving_to_the_gpu_in_kernels_ns", "kernels_ran_ns",
@@ -614,6 +615,14 @@ class Evidence:
             if key != "working_stream":
                 return set(sums) or NOT_GIVEN
             return sums.most_common(1)[0][0] if sums else NOT_GIVEN
+        if key in ("replayed_launches", "replayed_launch_ns"):
+            captured = self.work.captured(GIVES) - {0}
+            in_graphs = self.total(number, "graph")
+            return (
+                captured if key == "replayed_launches" else {int(in_graphs / n) for n in captured}
+            )
+        if key in ("graph_launches", "copies_for_each", "copies_for_each_ns"):
+            return self._copies_for_graphs(row, key)
         if key == "stream_waited_for":
             return self.streams_that_ran(row)
         if key in ("copied_bytes", "other_copied_bytes", "achieved_GB_per_s"):
@@ -644,6 +653,22 @@ class Evidence:
         if key == "operations" and not usual:  # none of its own: what ran on its stream
             return sum(1 for _ in self.work.on_stream(row)) or (0, 10**9)
         return usual
+
+    def _copies_for_graphs(self, row: dict[str, Any], key: str) -> Any:
+        """How many graphs an interval launches, and how many copies on the device come with each, and for how long."""
+        work = self.work.of_interval(row)
+        if work is None:
+            return NOT_GIVEN
+        graphs = sum("GraphLaunch" in call.name for call, _ in work)
+        copies = [
+            one
+            for call, some in work
+            for one in some
+            if "GraphLaunch" not in call.name and one.table == "MEMCPY" and one.name[0] == 8
+        ]
+        if key == "graph_launches" or not graphs:
+            return graphs
+        return (sum(c.ns for c in copies) if key.endswith("_ns") else len(copies)) / graphs
 
     def _copies_back(self, row: dict[str, Any]) -> Any:
         work = self.work.of_interval(row)

@@ -323,6 +323,31 @@ class Work:
             and "nccl" not in str(self.texts.get(one.name))
         )
 
+    def captured(self, launches: re.Pattern[str]) -> set[int]:
+        """How many launches of which nothing ran lie in each capture of a stream.
+
+        launches: the names of their calls
+        """
+        counts = set()
+        for process in self.processes.values():
+            begun: dict[int, int] = {}
+            for call in process.calls:
+                if "StreamBeginCapture" in call.name:
+                    begun[call.tid] = call.start
+                elif "StreamEndCapture" in call.name and call.tid in begun:
+                    within = [
+                        c
+                        for c in process.calls
+                        if begun[call.tid] < c.start < call.start and not c.depth
+                    ]
+                    counts.add(
+                        sum(
+                            bool(launches.match(c.name)) and c.correlation not in process.issued
+                            for c in within
+                        )
+                    )
+        return counts
+
     def loading(self, row: dict[str, Any]) -> int:
         """How long (ns) between the first and the last work of a run a call was open that loads code."""
         begin = int(row["start_ns"])

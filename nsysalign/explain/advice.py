@@ -454,6 +454,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "few read": lambda case: case.copies_back <= _FEW_READ,
     "waits often": lambda case: case.waits_often,
     "more than a few waits": lambda case: case.group.work.waits > _FEW_READ,
+    "copies for graphs": lambda case: case.copies_for_graphs > 0,
     "copies pageable": copies_pageable,
     "pageable in": lambda case: _pageable(case, "H2D"),
     "pageable out": lambda case: _pageable(case, "D2H"),
@@ -687,6 +688,9 @@ FASTER: tuple[Row, ...] = (
     Row("gpu-bound", "torch, adds duplicates",
         "Let additions by an index be atomic: index_add_, and index_select or an embedding instead of x[i], with deterministic algorithms off",
         "torch.use_deterministic_algorithms(False);   y = x.index_select(0, i)  # instead of x[i]"),
+    Row("gpu-bound", "copies for graphs",
+        "Let the graph work on the data where it lies: write what changes into the memory that it was captured with, instead of copying "
+        "all of it for each launch"),
     Row("gpu-bound", "copies pageable",
         "Copy from and to pinned memory{rate}, which is faster"),
     Row("host-gap", "collects garbage",

@@ -45,6 +45,7 @@ from nsysalign.explain.preparing import (
     tries_for_xla,
     tries_kernels,
 )
+from nsysalign.explain.runs.caches import AfterFill
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
@@ -72,6 +73,7 @@ from nsysalign.label import (
     Label,
 )
 from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.split.captures import CapturedLaunches
 from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -174,6 +176,8 @@ OWN_CODE_NS = 50_000
 NEARLY_ALL = 0.9
 #: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
 GOOD_PART = 1 / 3
+#: The time of each launch is said of a graph that replays so many.
+MANY_CAPTURED = 10
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
 FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
 LOADING_SHARE = 0.05
@@ -1084,6 +1088,34 @@ class Case:
     @property
     def graphs(self) -> bool:
         return self.group.work.graphs > 0 or self.ns("graph") > 0
+
+    @property
+    def after_fill(self) -> bool | None:
+        """Whether its timings come after a fill or copy as large as the L2; None if only some do, or that is not known."""
+        known = self.facts.analysis.of_runs_by(AfterFill)
+        share = known[0].of_interval[self.group.intervals].mean() if known else 0.5
+        return None if 1 - NEARLY_ALL < share < NEARLY_ALL else bool(share >= NEARLY_ALL)
+
+    @property
+    def captured_launches(self) -> int:
+        """How many launches the only graph of a typical interval replays, where that is known and many; else 0."""
+        known = self.facts.analysis.of_runs_by(CapturedLaunches)
+        count = known[0].of_interval.get(self.group.typical, 0) if known else 0
+        return count if self.group.work.graphs == 1 and count >= MANY_CAPTURED else 0
+
+    @cached_property
+    def copies_for_graphs(self) -> int:
+        """How many copies on the device come with each of its graph launches, where all of them have equally many and these
+        are a good part of its time; else 0."""
+        graphs = self.group.work.graphs
+        count = sum(copies.count for copies in self.copied_on_device)
+        is_much = self.one.share(self.one.copies_on_device) >= MUCH_COPYING
+        return count // graphs if graphs and is_much and count % graphs == 0 else 0
+
+    @property
+    def copied_on_device(self) -> list[Issued]:
+        """The copies on the device that a typical interval issues."""
+        return [copies for copies in self.group.work.of_kind("memcpy") if "D2D" in copies.name]
 
     @property
     def on_purpose(self) -> bool:

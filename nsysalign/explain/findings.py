@@ -476,6 +476,8 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
         text += f" {share} of its kernel time copies or converts."
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
+    if case.word == GPU and not of_groups:
+        text += sentences.of_copies_for_graphs(case, numbers)
     if of_groups:
         return text + sentences.of_memory(case, numbers)
     if case.loads_again:

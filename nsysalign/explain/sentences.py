@@ -429,7 +429,7 @@ def _works(case: Case, numbers: Numbers) -> str:
         if copies_pageable(case):
             copied = numbers.share("typical_copies", case.ns("memcpy"), case.group.typical_ns)
             beside += f", {copied} copies of pageable memory"
-        text = f": {share} {what}{beside}."
+        text = f": {share} {what}{_captured(case, numbers)}{beside}."
     name, part = largest_kernel(case)
     at_least = ""
     # pieces of a host timer are what its CPU did: a kernel that ran meanwhile has none
@@ -458,6 +458,15 @@ def _works(case: Case, numbers: Numbers) -> str:
     if COPIES.search(name) and case.copying_share:  # what to do is said below
         return f"{text} {safe_text(name)}, which copies, is {largest} of its kernel time."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def _captured(case: Case, numbers: Numbers) -> str:
+    """How long each launch takes that a graph replays: " (3.30 us for each of 713 launches that it replays)"."""
+    if not case.captured_launches or case.ns("graph") <= case.ns("kernel"):
+        return ""
+    each = numbers.time("replayed_launch", case.ns("graph") / case.captured_launches)
+    count = numbers.count("replayed_launches", case.captured_launches)
+    return f" ({each} for each of the {count} launches that it replays)"
 
 
 def of_slower_kernel(case: Case, numbers: Numbers) -> str:
@@ -493,6 +502,20 @@ def _on_device(case: Case, numbers: Numbers) -> str:
         if ns >= _NAMED * whole_ns:
             text += f", {numbers.share(what.replace(' ', '_'), ns, whole_ns)} {what}"
     return text
+
+
+def of_copies_for_graphs(case: Case, numbers: Numbers) -> str:
+    """A sentence on the copies on the device that come with each graph launch, with a space before it; '' without such."""
+    if not case.copies_for_graphs:
+        return ""
+    graphs, copied = case.group.work.graphs, case.copied_on_device
+    each = f"Each of its {numbers.count('graph_launches', graphs)} graph launches comes"
+    copies = numbers.count("copies_for_each", case.copies_for_graphs)
+    noun = "copies" if case.copies_for_graphs > 1 else "copy"
+    size = bytes_text(sum(i.size for i in copied) / graphs)
+    takes = numbers.time("copies_for_each", sum(i.ns for i in copied) / graphs)
+    begins = each if graphs > 1 else "Its graph launch comes"
+    return f" {begins} with {copies} {noun} on the device: {size}, {takes}."
 
 
 def copies_pageable(case: Case) -> bool:

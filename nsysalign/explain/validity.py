@@ -45,8 +45,9 @@ FOLLOWS_CLOCK, CORRELATED = 0.3, 0.5
 #: So many intervals are needed to compare one label's kernels with another's.
 CACHE_SAMPLES = 5
 #: Kernels take about the same time if half of them differ by no more than this share; a cold L2 makes them longer by more
-#: than the first factor, and by less than the second: more is another size of the same kernel.
-CACHE_SCATTER, LEAST_COLD, MOST_COLD = 0.06, 1.08, 1.6
+#: than the first factor, and by less than the second: more is another size of the same kernel.  By up to the third if the
+#: trace shows that something as large as the L2 is written before the timings of one label, and not before the other's.
+CACHE_SCATTER, LEAST_COLD, MOST_COLD, MOST_AFTER_FILL = 0.06, 1.08, 1.6, 4
 #: A group of so many intervals is no number but a range if its 10 and 90 % quantiles are so far apart: as a ratio, and
 #: as a time, below which clocks differ.
 SPREAD, SPREAD_NS, SPREAD_SAMPLES = 1.5, 5_000, 10
@@ -729,34 +730,45 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
         kernels = group.work.of_kind("kernel")
         # the length of torch.cuda._sleep is the requested one
         if not any("spin_kernel" in kernel.name for kernel in kernels):
-            ran_by_kernels.setdefault(kernels, []).append(_Ran(case, kernel_ns, float(median_ns)))
+            ran = _Ran(case, kernel_ns, float(median_ns), case.after_fill)
+            ran_by_kernels.setdefault(kernels, []).append(ran)
     for same_kernels in ran_by_kernels.values():
         warm = min(same_kernels, key=lambda ran: ran.median_ns)
         for ran in same_kernels:
             factor = ran.median_ns / max(warm.median_ns, 1)
             nearly_all_longer = np.percentile(ran.kernel_ns, 5) > np.percentile(warm.kernel_ns, 95)
-            if LEAST_COLD < factor < MOST_COLD and nearly_all_longer:
-                yield ran.case.label.name, _cold(ran, warm)
+            is_after_fill = bool(ran.after_fill) and warm.after_fill is False
+            largest_factor = MOST_AFTER_FILL if is_after_fill else MOST_COLD
+            if LEAST_COLD < factor < largest_factor and nearly_all_longer:
+                yield ran.case.label.name, _cold(ran, warm, is_after_fill=is_after_fill)
 
 
 class _Ran(NamedTuple):
-    """How long the kernels of a label's leading case ran: ns per timing, and the median of these."""
+    """How long the kernels of a label's leading case ran: ns per timing, and the median of these; `after_fill` as
+    `Case.after_fill`."""
 
     case: Case
     kernel_ns: np.ndarray
     median_ns: float
+    after_fill: bool | None
 
 
-def _cold(cold: _Ran, warm: _Ran) -> Reason:
-    """Return the reason that the kernels of a label take longer than the same kernels of another one."""
+def _cold(cold: _Ran, warm: _Ran, *, is_after_fill: bool) -> Reason:
+    """Return the reason that the kernels of a label take longer than the same kernels of another one.
+
+    is_after_fill: whether as much as the L2 holds is written before its timings, and not before those of the other one
+    """
     numbers = Numbers()
     slower = numbers.share("slower", cold.median_ns - warm.median_ns, warm.median_ns)
+    because = "a cold L2, if shapes and clocks are the same"
+    words = f"cold L2? {slower} slower"
+    if is_after_fill:
+        because = "each of its timings comes after a fill or copy as large as the L2, which is cold here and warm there"
+        words = f"cold L2: {slower} slower"
     text = (
         f"runs the same kernels as {spoken(warm.case.label.name)}, {slower} slower "
-        f"({numbers.time('kernel_here', cold.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): a cold L2, "
-        "if shapes and clocks are the same"
+        f"({numbers.time('kernel_here', cold.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): {because}"
     )
-    words = f"cold L2? {slower} slower"
     # no doubt: who flushes the L2 before each timing means it
     lost_ns = int(cold.case.group.count * (cold.median_ns - warm.median_ns))
     return Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns)

@@ -32,15 +32,16 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
 
     log: what the probe wrote in the program; None if there is no log
 
-    Without a log, or with one that does not say what the intervals are (no event was recorded), there are also the windows
-    that the trace itself shows: NVTX ranges, and pairs of events that the program certainly compared.
+    Without a log, or with one that does not say what the intervals are (it has no events, or those that only order streams and
+    no timing by the host's clock), there are also the windows that the trace itself shows: NVTX ranges, and pairs of events that the program certainly compared.
     """
     known = log or EventLog.empty()
     logged = known.has_timings
     clock = event_clock(known)
     streams = streams_of(trace)
     # the pairs of the log: find its lines in the trace, then their streams, bounds and places
-    matched = on_streams(trace, match(trace, known), streams, logged=logged)
+    knows_streams = logged or len(known.records) > 0  # those on which events were recorded
+    matched = on_streams(trace, match(trace, known), streams, logged=knows_streams)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()  # what the stages so far have freed
     placed = place(trace, known, matched, streams, bounded, clock)
@@ -48,6 +49,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
+    # ranges around the timings of a host timer would say the same twice
+    logged = logged or (knows_streams and len(timers.windows) > 0)
     lanes = streams.lanes
     stream_sets: Mapping[
         int, np.ndarray
@@ -65,21 +68,21 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         notes += [*of_ranges.notes, *notes_on_pairs]
     # each set of streams is one more lane, behind those of streams: no operation runs on the set itself
     busy = np.append(streams.busy, np.zeros(len(stream_sets), bool))
-    refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
-    unaligned = _joined([refused, timers.unplaced]).reset_index(drop=True)
+    unaligned = _joined([bounded.unaligned.assign(origin=ORIGIN["pair"]), timers.unplaced])
     return Alignment(
         records=placed.records,
         lanes=lanes,
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
         windows=_joined(windows),
-        unaligned=frames.check(unaligned, frames.UNPLACED),
+        unaligned=frames.check(unaligned.reset_index(drop=True), frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,
         processes=matched.processes,
         clock=clock,
         busy=busy,
         stream_sets=stream_sets,
+        logged=logged,
     )
 
 

@@ -180,7 +180,8 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
 
     records: `Matched.records`
     """
-    known_pairs, unclear = _known_pairs(trace)
+    logged = set(records["process"][records["log_process"] >= 0].tolist())
+    known_pairs, unclear = _known_pairs(trace, logged)
     record_of_call = {call: record for record, call in enumerate(records["call"].tolist())}
     known_pairs.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
     rows = [
@@ -206,16 +207,19 @@ _NOT_NAMED = "waits for events that the trace does not name, or in another way"
 _MARKS = "pairs of events recorded in a row with other work between"
 
 
-def _known_pairs(trace: Trace) -> tuple[list[KnownPair], Counter[str]]:
+def _known_pairs(trace: Trace, logged: set[int]) -> tuple[list[KnownPair], Counter[str]]:
     """Return (the pairs of which it is certain that the program compared them, how many waits or pairs are left of which
-    it is not: by what they are, in words: _IN_TORCH, _NOT_NAMED or _MARKS)."""
+    it is not: by what they are, in words: _IN_TORCH, _NOT_NAMED or _MARKS).
+
+    logged: the processes whose events are in a log: what torch compared there is known
+    """
     known = list[KnownPair]()
     unclear = Counter[str]()
     torch_processes = _torch_processes(trace)
     for process, calls in _event_calls(trace).groupby("process"):
         event_waits = int(((calls["role"] == _WAIT) & (calls["event"] >= 0)).sum())
         if process in torch_processes:
-            unclear[_IN_TORCH] += event_waits
+            unclear[_IN_TORCH] += 0 if process in logged else event_waits
             continue
         events = _events_of_process(calls.itertuples(name="EventCall"))
         if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():

@@ -34,6 +34,7 @@ from nsysalign.intervals import batches, group, ragged
 from nsysalign.label import ALIKE, FIRST, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import Executed, SplitTrace
+from nsysalign.split.captures import CapturedLaunches, captured_launches
 from nsysalign.split.elsewhere import elsewhere_ns
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
 from nsysalign.split.kind_names import main_names, names_of_kinds
@@ -160,7 +161,7 @@ class Groups(NamedTuple):
     ledger: pd.DataFrame
     issued: pd.DataFrame
     group_parts: pd.DataFrame
-    works: tuple[WorkOfIntervals, ...] = ()
+    works: tuple[WorkOfIntervals | CapturedLaunches, ...] = ()
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -697,7 +698,9 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     ledger = _ledger(named_time, parts)
     key = np.where(grids == 0, 0, _same_work(work))
     works = WorkOfIntervals(key, _lasting_ns(split.alignment.windows))
-    return Groups(of_interval, table, ledger, issued, parts, (works,))
+    typical = table["typical"].to_numpy()
+    captured = captured_launches(split.trace, split.alignment, issues, typical)
+    return Groups(of_interval, table, ledger, issued, parts, (works, captured))
 
 
 def _lasting_ns(windows: pd.DataFrame) -> np.ndarray:

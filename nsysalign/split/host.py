@@ -64,7 +64,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     The table is empty if an event log says what was measured: then ranges are no intervals.
     """
     windows = alignment.windows
-    if (windows["log_process"] >= 0).any():
+    if alignment.logged or (windows["log_process"] >= 0).any():
         return OnHost(frames.empty(frames.HOST_RANGES), [])
     ranges = trace.ranges[trace.program_ranges]
     of_program = replace(trace, ranges=ranges)  # without operators and Python frames

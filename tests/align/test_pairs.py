@@ -37,7 +37,7 @@ def drawn(text: str) -> tuple[SimpleNamespace, pd.DataFrame]:
         thread, kind = process * 100 + (2 if who == "2" else 1), CALL[KIND.get(what, "other")]
         calls.append((n * 2_000, n * 2_000 + 100, process, thread, kind, name, 600 * bool(failed), 0))  # fmt: skip
         if what == "R":
-            records.append(n)
+            records.append((n, process, -1))
             events += [(n, number, process, 1, 7)] * bool(event)
         elif event:
             of_stream = what == "S"
@@ -51,7 +51,7 @@ def drawn(text: str) -> tuple[SimpleNamespace, pd.DataFrame]:
         names=dict(enumerate(NAMES.values())),
         outermost=np.ones(len(calls), bool),
     )  # fmt: skip
-    return trace, pd.DataFrame({"call": records})
+    return trace, pd.DataFrame(records, columns=["call", "process", "log_process"])
 
 
 def letters(pairs: np.ndarray) -> str:
@@ -109,6 +109,8 @@ def test_in_a_process_that_runs_torch_pairs_are_of_libraries_and_their_waits_are
     for pairs, notes in (read_pairs(trace, records), read_pairs(*drawn("C C R1 w R2 W2 R"))):
         (note,) = notes
         assert not len(pairs) and note.startswith("1 waits for events in a process that runs torch")
+    pairs, notes = read_pairs(trace, records.assign(log_process=0))
+    assert not len(pairs) and not notes, "the log knows what torch compared"
 
 
 def test_a_million_queries_take_time_in_proportion():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cases.drawing import analysed, in_nanoseconds
 from simulator import check, export
@@ -88,6 +90,41 @@ def test_where_a_log_says_what_was_measured_ranges_are_no_table(tmp_path):
     trace, logs = export.write(in_nanoseconds(made), tmp_path)
     assert check.analyze(trace, logs).host_ranges.empty
     assert check.analyze(trace, []).host_ranges["label"].tolist() == ["step"]
+
+
+def test_where_events_of_the_log_only_order_streams_ranges_are_what_was_measured(tmp_path):
+    """
+    host      R W [step L--) ]      another stream waits for the record: nothing is timed
+    """
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    record = made.record(1, 0, 1)
+    made.wait(record, 1.5, 2, stream=13)
+    made.kernel(6, 8, made.call("launch", 3, 5))
+    made.sync(10, 20)
+    made.ranges.append(Range("step", 2.5, 9, made.pid))
+    trace, logs = export.write(in_nanoseconds(made), tmp_path)
+    analysis = check.analyze(trace, logs)
+    assert analysis.intervals.loc[analysis.intervals["kind"] == "nvtx", "label"].tolist() == [
+        "step"
+    ]
+    assert analysis.host_ranges["with_work"].tolist() == [1]
+    assert not any("issued no work" in note for note in analysis.notes)
+
+
+def test_of_ranges_that_are_no_intervals_it_is_not_said_that_they_issued_no_work(tmp_path):
+    """The program compared two events in vain: the log says what was to be measured."""
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    start = made.record(1, 0, 1)
+    made.kernel(6, 8, made.call("launch", 3, 5))
+    made.pair(start, made.record(9, 6, 7))
+    made.sync(10, 20)
+    made.ranges.append(Range("step", 0, 10, made.pid))
+    trace, logs = export.write(in_nanoseconds(made), tmp_path)
+    for log in logs:
+        log.write_text(re.sub(r'"ms":[^,}]+', '"error":"not ready"', log.read_text()))
+    analysis = check.analyze(trace, logs)
+    assert analysis.unaligned["reason"].tolist() and analysis.intervals["kind"].eq("run").all()
+    assert not any("issued no work" in note for note in analysis.notes)
 
 
 def test_a_range_that_holds_all_work_of_the_one_around_it_is_told_with_it(tmp_path):

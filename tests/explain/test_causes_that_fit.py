@@ -10,9 +10,11 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
+from nsysalign.explain.runs.caches import AfterFill
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.sentences import few_letters
 from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
+from nsysalign.split.captures import CapturedLaunches
 
 from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
 
@@ -1290,3 +1292,63 @@ def test_a_kind_whose_work_ended_later_is_not_right_because_the_gpu_worked(late,
     rows = {row.count: row for row in told.labels[0].groups}
     assert rows[19].words == words and (rows[19].verdict == "gpu_bound") == (not late)
     assert rows[20].verdict == "gpu_bound"
+
+
+@pytest.mark.parametrize(("launches", "copies"), [(2, 8), (2, 7), (1, 1)])
+def test_copies_that_come_with_each_graph_launch_are_counted(launches, copies):
+    """pytorch#114860: the inputs of a graph are copied before each replay, which takes twice as long as the graph."""
+    copied = piece("memcpy", 240, direction="D2D", memory="device", bytes=copies << 20)
+    issued = [(0, "graph", "CUDA graph", launches, 0, -1)]
+    issued += [(0, "memcpy", "copy D2D device", copies, copies << 20, -1)]
+    told = analysis(*repeat(20, "x", copied, ("graph", 120), ("event", 5)))
+    groups = told.groups.assign(graphs=launches)
+    told = answer(diagnose(replace(told, issued=issued_table(issued), groups=groups)))
+    each = {
+        8: "Each of its 2 graph launches comes with 4 copies",
+        1: "Its graph launch comes with 1 copy",
+    }
+    assert each.get(copies, "") in told.sentence
+    assert (
+        ("graph launch" in told.sentence)
+        == any("captured with" in f.sentence for f in told.fixes)
+        == (copies != 7)
+    )
+
+
+@pytest.mark.parametrize("captured", [700, 5, 0])
+def test_of_a_graph_of_many_launches_the_time_of_each_is_said(captured):
+    """triton's do_bench_cudagraph prints the time of one launch, and times a graph of hundreds."""
+    told = analysis(*repeat(20, "x", ("graph", 2100), ("event", 5)))
+    known = CapturedLaunches({int(told.groups["typical"].iloc[0]): captured} if captured else {})
+    groups = told.groups.assign(graphs=1)
+    told = answer(diagnose(replace(told, of_runs=(known,), groups=groups)))
+    assert ("(3.00 us for each of the 700 launches that it replays)" in told.sentence) == (
+        captured == 700
+    )
+    assert ("each of" in told.sentence) == (captured == 700)
+
+
+def test_of_a_graph_whose_kernels_are_in_the_trace_no_mean_is_said():
+    told = analysis(*repeat(20, "x", ("kernel", 2100), ("event", 5)))
+    known = CapturedLaunches({int(told.groups["typical"].iloc[0]): 700})
+    groups = told.groups.assign(graphs=1)
+    assert (
+        "each of" not in answer(diagnose(replace(told, of_runs=(known,), groups=groups))).sentence
+    )
+
+
+@pytest.mark.parametrize(("written", "words"), [
+    ([False, True], "cold L2: 100 % slower"),
+    ([True, True], "99 % kernels"),   # another size of the same kernel
+    ([False, False], "99 % kernels"),
+    ([], "99 % kernels"),             # the size of the L2 is not known
+])  # fmt: skip
+def test_a_kernel_takes_twice_as_long_where_the_l2_is_cleared_before_each_timing(written, words):
+    """triton's do_bench writes 256 MB before each timing, do_bench_cudagraph nothing."""
+    warm, cold = (repeat(20, name, ("kernel", us), ("event", 1)) for name, us in (("warm", 50), ("cold", 100)))  # fmt: skip
+    told = analysis(*warm, *cold)
+    issued = issued_table([(n, "kernel", "add", 1, 0, 768) for n in (0, 1)])
+    is_cold = (told.intervals["label"] == "cold").to_numpy()
+    known = (AfterFill(np.where(is_cold, *reversed(written))),) if written else ()
+    told = answer(diagnose(replace(told, issued=issued, of_runs=known)))
+    assert next(row for row in told.labels if row.label == "cold").words == words

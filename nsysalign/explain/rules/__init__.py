@@ -16,6 +16,7 @@ from nsysalign import registry
 from nsysalign.explain.finding import Findings, OfRuns
 from nsysalign.explain.runs import (
     blocks,
+    caches,
     failed,
     gaps,
     idle,
@@ -64,7 +65,11 @@ REGISTRY: tuple[Rule, ...] = (
 )
 
 #: What findings of labels have to know of the trace beside its intervals.
-_OF_LABELS = (_of_trace(threads.launches_of_threads), _of_trace(pages.managed_allocations_of))
+_OF_LABELS = (
+    _of_trace(threads.launches_of_threads),
+    _of_trace(pages.managed_allocations_of),
+    lambda ran: OfRuns(tuple(caches.after_fill(ran))),
+)
 
 #: What the one finding of a label can be: why its number means something else, then what takes most
 #: of the time that need not be.
