@@ -86,6 +86,9 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
     if 2 * worked_ns < whole_ns or rows.empty:
         return text
+    copied_ns = parts["memcpy"] - staged_ns
+    if copied_ns > parts["kernel"]:  # the best kernel saves little
+        return f"{text} Copies are {percent(copied_ns / max(worked_ns, 1))} of that work."
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
     share = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
     kernel_time = f"the kernel time of {mine}" if mine else "its kernel time"
