@@ -539,9 +539,13 @@ def test_copies_of_a_gpu_that_is_hardly_idle_are_told_with_their_sizes(tmp_path)
 def test_a_kernel_is_not_worth_a_look_where_copies_take_longer():
     def told(copy_us):
         drawn = analysis(interval("run", copying(copy_us), ("kernel", 300), kind="run"))
-        ran = {"label": "run", "kernel": "add", "kind": "kernel", "count": 1, "total_ns": 300_000}
-        row = dict.fromkeys(frames.KERNELS.names, 0) | ran
-        kernels = frames.check(pd.DataFrame([row]), frames.KERNELS)
+        took_us = {("add", "kernel"): 300, ("copy H2D pinned", "memcpy"): copy_us}
+        rows = [
+            dict.fromkeys(frames.KERNELS.names, 0)
+            | {"label": "run", "kernel": name, "kind": kind, "count": 1, "total_ns": 1_000 * us}
+            for (name, kind), us in took_us.items()
+        ]
+        kernels = frames.check(pd.DataFrame(rows), frames.KERNELS)
         # nothing else is said of a run in which launches failed
         made = failing(replace(drawn, kernels=kernels), ("cudaLaunchKernel", 701, 1))
         return answer(made).runs[0].sentence
