@@ -27,7 +27,12 @@ from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
 from nsysalign.explain.case import LOADING_SHARE, shown_groups
 from nsysalign.explain.clauses import fits, in_three_lines
-from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
+from nsysalign.explain.facts import (
+    details_of,
+    nothing_timed_is_seen,
+    only_copies_failed,
+    ran_torch,
+)
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
 from nsysalign.explain.preparing import (
     A_SEARCH,
@@ -1040,8 +1045,8 @@ def _sentence(
     if failed is None and failed_early(analysis):
         return f"The script {_ended(analysis)} before it launched a kernel.", None
     sentence, about = _sentence_of_leading(analysis, leading, findings)
-    if failed is None:
-        return sentence, about
+    if failed is None or (about is failed and sentence != failed.title):
+        return sentence, about  # it tells of what failed, and of more
     if row and row.kind != "run" and not row.gpu_ns:
         where = "on the stream of" if row.others_ns else "in"
         sentence = f"No kernel ran {where} {safe_text(row.label)}."
@@ -1090,6 +1095,9 @@ def _sentence_of_run(
     """Return (what is said of a run, the finding whose fixes are shown with it or None): the warning that loses most;
     without one, what the GPU did.
 
+    Copies that failed are told of first, then where the time went all the same: by the warning that loses most, or by what
+    the GPU did.  Where other calls failed, no rule looks at runs.
+
     A warning about set-up, the time before the program's work proper, comes first, and the one of the same process that
     loses most follows in the same sentence, with its fixes: set-up is paid once, and what follows it is what can be
     changed.
@@ -1103,6 +1111,9 @@ def _sentence_of_run(
         loud = of_all or loud
     if not loud:
         return run.sentence, None
+    failed = next((finding for finding in loud if finding.rule == "failed-calls"), None)
+    if failed and only_copies_failed(analysis):
+        return _behind_failed_copies(run, analysis, failed, loud), failed
 
     def rank(finding: Finding) -> tuple[Any, ...]:
         of_a_run = finding.label in leading
@@ -1112,8 +1123,7 @@ def _sentence_of_run(
     first, *less_important = sorted(loud, key=rank)
     # every process has a set-up of its own: that of another one says nothing new
     following = [finding for finding in less_important if finding.label == first.label]
-    # the table has the ever shorter texts of a finding; one without them is told in full
-    told = {(f.label, safe_text(f.title)): f for f in analysis.findings.itertuples(index=False)}
+    told = _by_title(analysis)
     of_first = told[first.label, first.title].shorter or (first.title,)
     if first.rule != "set-up":
         sentence, _ = in_three_lines(of_first)
@@ -1128,6 +1138,31 @@ def _sentence_of_run(
     sentence, is_cause_told = in_three_lines(behind, of_first)
     # in three lines there may be no room for the cause: then its fix would seem to be one of the set-up
     return safe_text(sentence), second if is_cause_told else replace(second, advice=())
+
+
+def _by_title(analysis: Analysis) -> dict[tuple[str, str], Any]:
+    """Return (label, title) -> the row of a finding, with its ever shorter texts; one without them is told in full."""
+    return {(f.label, safe_text(f.title)): f for f in analysis.findings.itertuples(index=False)}
+
+
+def _behind_failed_copies(
+    run: LabelRow, analysis: Analysis, failed: Finding, loud: Sequence[Finding]
+) -> str:
+    """Return which copies failed, and where the time of a run went: the finding that loses most, else what the GPU did.
+
+    loud: the warnings and errors that may be told
+    """
+    told = _by_title(analysis)
+    of_failed = told[failed.label, failed.title].shorter or (failed.title,)
+    of_runs = sorted((f for f in loud if f is not failed), key=lambda f: -f.loss_ns)
+    of_time = (run.sentence,) * len(of_failed)
+    if of_runs:
+        first = of_runs[0]
+        of_time = told[first.label, first.title].behind or (first.title,) * len(of_failed)
+        # what failed is not before it, as set-up is
+        without_then = (text.removeprefix("Then ") for text in of_time)
+        of_time = tuple(f"{text[:1].upper()}{text[1:]}" for text in without_then)
+    return safe_text(in_three_lines(of_time, of_failed)[0])
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:

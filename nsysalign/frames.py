@@ -609,7 +609,7 @@ kernels: what ran, by label and name: kernels, graphs, copies and memsets; of la
     total_ns        int64    sum of their durations
     median_ns       int64    lower median of their durations
     share           float64  total_ns over the sum of the label's measured times; more than 1 where
-                             work overlaps
+                             work overlaps; of a run, for how long one of them ran
     idle_before_ns  int64    how long the stream (of a run: the device) was idle just before them,
                              within the interval; 0 of host intervals
 

@@ -1008,6 +1008,15 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if f.rule == "whole-run" and key == "copies":
         its = [r for r in e.kernels if r["label"] == f.label and r["kind"] == "memcpy"]
         return sum(r["count"] for r in its if not r["kernel"].startswith("page "))
+    if f.rule == "whole-run" and (copied := re.fullmatch(r"(\w2\w)_(bytes|GB_per_s)", key)):
+        column = "bytes" if copied[2] == "bytes" else "bandwidth_gb_s"
+        return {r[column] for r in e.copy_rows if (r["interval"], r["direction"]) == (n, copied[1])}
+    if key in ("copies_to_the_GPU", "copies_in_a_round"):
+        up = [r for r in e.kernels if r["label"] == f.label and r["kernel"].startswith("copy H2D")]
+        count = sum(r["count"] for r in up)
+        return count if key == "copies_to_the_GPU" else value if count % value == 0 else -1
+    if key == "in_call_ns":
+        return (0, f.evidence["before_first_launches_ns"])
     if key == "before_copies_ns":
         ended = [ns for _, ns, what, *_ in e.gaps(n) if what[0] == "MEMCPY" and what[1] < 11]
         told = [ns for k, ns in f.evidence.items() if re.fullmatch(r"pause_\d_ns", k)]

@@ -19,7 +19,7 @@ from nsysalign.causes import CAUSES
 from nsysalign.explain.same_kernel import Elsewhere, quicker_elsewhere
 from nsysalign.intervals import FAR
 from nsysalign.label import Group, Label
-from nsysalign.model import OPERATION_KINDS, Evidence
+from nsysalign.model import LASTING_ERRORS, OPERATION_KINDS, Evidence
 from nsysalign.split.pieces import Segments
 
 #: A label has a property when at least this share of its intervals has it.
@@ -36,6 +36,8 @@ ALLOCATES = re.compile(
     r"|Host(Alloc|Register|Unregister))"
 )
 GRAPH_LAUNCH = r"^cu(?:da)?GraphLaunch"
+#: Calls that launch kernels or graphs; that copy.
+LAUNCHES, COPIES = re.compile(r"^cu(da)?(Graph)?Launch"), re.compile(r"^cu(da)?Memcpy")
 
 #: Kernels and ranges that only torch's own code makes.
 _TORCH = re.compile(
@@ -135,6 +137,23 @@ def _append_joined(segments: list[Segment], segment: Segment) -> None:
     segments[-1] = longer._replace(ns=last.ns + segment.ns)
 
 
+def failures(evidence: Evidence) -> list[tuple[str, int, int]]:
+    """Return the calls that failed: (name of the call, error code, how often it failed)."""
+    return [
+        (call, code, count)
+        for call, code, count in evidence.trace.failed_calls
+        if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
+    ]
+
+
+def only_copies_failed(evidence: Evidence) -> bool:
+    """Return whether calls failed, and all of them are copies after which the program goes on: its other work ran."""
+    failed = failures(evidence)
+    return bool(failed) and all(
+        COPIES.search(call) and code not in LASTING_ERRORS for call, code, _ in failed
+    )
+
+
 class Facts:
     """An analysis as its rules see it.
 
@@ -161,11 +180,7 @@ class Facts:
         self.labels: tuple[Label, ...] = evidence.grouped if work_is_known else ()
         self._segments: dict[int, list[Segment]] = {}
         # neither a call after the driver is gone nor a synchronisation before there is a context is a failure
-        self.failed_calls = [
-            (call, code, count)
-            for call, code, count in evidence.trace.failed_calls
-            if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
-        ]
+        self.failed_calls = failures(evidence)
         self.run_rows: list[Any] = self._run_rows()
         self._torch_is_recorded = bool(evidence.known.torch) or evidence.trace.recorder == "kineto"
         self.python = self._torch_is_recorded or bool(evidence.known.python)
@@ -174,10 +189,10 @@ class Facts:
 
     def _run_rows(self) -> list[Any]:
         """Return the runs of whole devices as rows of `frames.INTERVALS`; none if the program measured what it
-        wanted to know, if its calls failed, or if rows were removed from the trace."""
+        wanted to know, if calls other than copies failed, or if rows were removed from the trace."""
         evidence = self.analysis
         program_timed = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
-        if program_timed.any() or self.failed_calls:
+        if program_timed.any() or (self.failed_calls and not only_copies_failed(evidence)):
             return []
         if len(evidence.unaligned) or evidence.trace.thinned:
             return []

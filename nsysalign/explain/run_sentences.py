@@ -86,16 +86,47 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
     if 2 * worked_ns < whole_ns or rows.empty:
         return text
+    kernel_time = f"the kernel time of {mine}" if mine else "its kernel time"
+    copied_ns = min(parts["memcpy"] - staged_ns, _copied_ns(kernels, label))
+    of_copies = _mostly_copies(parts, copied_ns, worked_ns)
+    return f"{text} {of_copies or _of_largest_kernel(rows, kernel_time)}"
+
+
+def _of_largest_kernel(rows: pd.DataFrame, kernel_time: str) -> str:
+    """Return a sentence on the kernel that takes most of the kernel time.
+
+    rows: those of a run's kernels in `frames.KERNELS`
+    kernel_time: in words, whose it is
+    """
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
     share = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
-    kernel_time = f"the kernel time of {mine}" if mine else "its kernel time"
     if share < _MUCH:
-        return f"{text} No kernel is more than {percent(share)} of {kernel_time}."
-    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of {kernel_time}{_spread(largest)}"
+        return f"No kernel is more than {percent(share)} of {kernel_time}."
+    name = kernel_name(safe_text(largest["kernel"]))
+    text = f"{name} is {percent(share)} of {kernel_time}{_spread(largest)}"
     if CAT.search(largest["kernel"]):
         return f"{text}: torch.cat copies. {WITHOUT_CAT.capitalize()}."
     # ncu replays a kernel alone: a collective would wait for ever
     return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
+
+
+def _copied_ns(kernels: pd.DataFrame, label: str) -> int:
+    """Return how long (ns) all copies of a run took, without pages of managed memory that moved."""
+    of_run = kernels[kernels["label"] == label]
+    return int(of_run.loc[of_run["kernel"].str.startswith("copy "), "total_ns"].sum())
+
+
+def _mostly_copies(parts: Mapping[str, int], copied_ns: int, worked_ns: int) -> str:
+    """Return a sentence on a run that copies for longer than its kernels run, of which the best one saves little; '' for
+    any other.
+
+    parts: the run's ns by cause
+    copied_ns: how long it copied, without pages of managed memory that moved
+    worked_ns: how long the GPU worked
+    """
+    if copied_ns <= parts["kernel"] + parts["graph"]:
+        return ""
+    return f"Copies are {percent(copied_ns / max(worked_ns, 1))} of that work."
 
 
 def _spread(kernel: pd.Series[Any]) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, batches, group, ragged
+from nsysalign.intervals import FAR, batches, covered_ns, group, ragged
 from nsysalign.model import OPERATION_KINDS
 from nsysalign.split.gaps import Explainer
 from nsysalign.split.host_timers import issued_by
@@ -396,13 +396,33 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     out = out.reset_index()
     measured_ns = intervals["elapsed_ns"].groupby(label).sum()
     measured_ns = measured_ns.reindex(out["label"]).clip(lower=1).to_numpy()
-    out["share"] = out["total_ns"] / measured_ns
+    out["share"] = _shared_ns(ran, out, label) / measured_ns
     names = ran.names.iloc[out["name"]]
     out["kernel"] = names["kernel"].to_numpy()
     out["kind"] = np.array(OPERATION_KINDS, dtype=object)[names["kind"]]
     out = out.sort_values(["label", "total_ns", "kernel"], ascending=[True, False, True])
     out["label"] = np.asarray(labels, dtype=object)[out["label"]]
     return frames.check(out.reset_index(drop=True), frames.KERNELS)
+
+
+def _shared_ns(ran: Ran, ran_of_label: pd.DataFrame, label: np.ndarray) -> np.ndarray:
+    """Return, per row of a label and a name of an operation, how long (ns) such operations took: in all; of a run, which
+    several streams may share, for how long at least one of them ran.
+
+    ran_of_label: columns label and name (numbers), total_ns
+    label: per window, the number of its label
+    """
+    union_ns = Counter[tuple[int, int]]()
+    windows = np.flatnonzero(ran.windows["kind"].to_numpy() == "run")
+    for window in windows.tolist():
+        operations, _ = ran.of_lane(int(ran.windows["end_lane"].iloc[window]))
+        low, high = ran.windows[["start_ns", "end_ns"]].iloc[window]
+        inside = slice(*np.searchsorted(ran.start[operations], (low, high)))
+        operations = operations[inside]
+        for name, of_name in group(ran.name[operations], operations).items():
+            union_ns[label[window], name] += covered_ns(ran.start[of_name], ran.end[of_name])
+    rows = zip(ran_of_label["label"], ran_of_label["name"], ran_of_label["total_ns"], strict=True)
+    return np.array([union_ns[number, name] or total_ns for number, name, total_ns in rows])
 
 
 def _counts_by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:

@@ -70,6 +70,20 @@ def test_of_a_host_timer_what_was_issued_in_it(tmp_path):
     assert mine["share"].tolist() == [3.0]
 
 
+def test_of_a_run_a_kernel_that_overlaps_itself_has_the_share_of_its_union(tmp_path):
+    """
+    7    a #10-30
+    13       a #20-40     of 30 us one of them runs for all, not for 40
+    """
+    w = world()
+    run(w, (1, 2), (10, 30), "a")
+    run(w, (3, 4), (20, 40), "a", 13)
+    w.sync(50, 60)
+    table = analysed(w, tmp_path).kernels
+    whole = table[table["label"] == "run"]
+    assert (whole["total_ns"].tolist(), whole["share"].tolist()) == ([40_000], [1.0])
+
+
 #  H    L0        o12-20 o21-24            L30        [a 40 ... c 45-60   L62       (other thread: o 15-29)
 #  7    #2-10                   (22 us)       #32-35              (28 us)    #63-70
 def with_gaps() -> World:

@@ -511,6 +511,49 @@ def test_copies_of_a_run(pieces, title, severity, loss_us, pinned):
     assert (first["severity"], first["loss_ns"]) == (severity, loss_us * 1_000)
 
 
+def test_copies_of_a_gpu_that_is_hardly_idle_are_told_with_their_sizes(tmp_path):
+    """lavaMD: 86 % of the run are copies, every stream copies all arrays: "look at it with ncu" was said of the kernel.
+
+    G    H2D 2.7 H2D 13.1 K D2H    four times
+    """
+
+    def draw(w):
+        at = 0
+        for _ in range(4):
+            for size, kind in ((2_700_000, 1), (13_100_000, 1), (None, 0), (13_100_000, D2H)):
+                if size is None:
+                    w.kernel(at + 5_000, at + 1_000_000, w.call("launch", at, at + 4_000))
+                    at += 996_000
+                    continue
+                call = w.call("memcpy", at, at + 4_000)
+                w.copy(at + 5_000, at + size // 10, call, pageable=False, kind=kind, nbytes=size)
+                at += size // 10 - 4_000
+
+    made = recorded(tmp_path, draw, until=30_000_000)
+    told = answer(made)
+    assert told.sentence.startswith("Copies take ") and "ncu" not in told.sentence
+    assert "its 8 H2D copies repeat the sizes of the first 2." in told.sentence
+    assert "GB/s" in told.sentence and "copy them once" in told.fixes[0].sentence
+
+
+def test_a_kernel_is_not_worth_a_look_where_copies_take_longer():
+    def told(copy_us):
+        drawn = analysis(interval("run", copying(copy_us), ("kernel", 300), kind="run"))
+        took_us = {("add", "kernel"): 300, ("copy H2D pinned", "memcpy"): copy_us}
+        rows = [
+            dict.fromkeys(frames.KERNELS.names, 0)
+            | {"label": "run", "kernel": name, "kind": kind, "count": 1, "total_ns": 1_000 * us}
+            for (name, kind), us in took_us.items()
+        ]
+        kernels = frames.check(pd.DataFrame(rows), frames.KERNELS)
+        # nothing else is said of a run in which launches failed
+        made = failing(replace(drawn, kernels=kernels), ("cudaLaunchKernel", 701, 1))
+        return answer(made).runs[0].sentence
+
+    assert "Copies are 67 % of that work." in told(600) and "ncu" not in told(600)
+    assert "add is 100 % of its kernel time: look at it with ncu." in told(200)
+
+
 def test_a_range_named_staging_is_no_copy():
     def told(name):
         called = piece("host", 600, name)
@@ -548,6 +591,19 @@ def test_failed_calls_come_first_and_nothing_is_said_of_what_the_run_waited_for(
     assert "failed-calls" not in set(ended.findings["rule"])
     run = analysis(interval("run", *RUN, kind="run"))
     assert set(failing(run, *calls).findings["rule"]) == {"failed-calls"}
+
+
+def test_behind_copies_that_failed_it_is_told_where_the_time_went():
+    """Two public programs: the last stream's copies failed, 108 launches did not; "a failed launch does nothing"."""
+    told = answer(failing(analysis(interval("run", *RUN, kind="run")), ("cudaMemcpyAsync", 1, 16)))
+    assert told.sentence == (
+        "16 calls of cudaMemcpyAsync failed with error 1 (cudaErrorInvalidValue). The GPU ran nothing for 0.75 of 1 ms; for 700 us "
+        "of that the CPU was outside of CUDA and had not launched the next work."
+    )
+    assert "the bytes of a failed copy never arrived" in told.fixes[0].sentence
+    for call, code in (("cudaMemcpyAsync", 700), ("cudaLaunchKernel", 1)):
+        others = failing(analysis(interval("run", *RUN, kind="run")), (call, code, 16))
+        assert "GPU ran nothing" not in answer(others).sentence
 
 
 @pytest.mark.parametrize(
@@ -736,6 +792,19 @@ def test_set_up_without_calls(tmp_path):
     assert found.evidence["before_first_work_ns"] == 3_004_000
 
 
+def test_time_before_the_first_work_is_told_whatever_the_gpu_does_later(tmp_path):
+    """lavaMD: 35.6 of 44.3 s pass before the first copy, 27 s of them outside of CUDA; the GPU works for a fifth."""
+
+    def draw(w):
+        w.call("other", 0, 8_000_000)
+        w.kernel(36_010_000, 44_000_000, w.call("launch", 36_000_000, 36_004_000))
+
+    told = answer(recorded(tmp_path, draw)).sentence
+    assert told.startswith(
+        "36.0 of 44 ms since the first CUDA call pass before the GPU's first work"
+    )
+
+
 def test_set_up_and_what_follows_it_fit_into_three_lines(tmp_path):
     """A context is created, the first kernel's code is compiled, the second one's for longer."""
 
@@ -780,6 +849,42 @@ def test_a_first_step_that_makes_no_call(tmp_path):
     assert found.evidence["before_first_launches_ns"] == 29_990_000
     assert "30.0 ms of that passed before K2 ran for the first time." in found.title
     assert found.faster.startswith("If code is compiled there, warm up")
+
+
+@pytest.mark.parametrize(
+    ("call", "call_ms", "told", "advice"),
+    [
+        ("cudaFree", 40, "for 40 ms of that the CPU was in cudaFree (called 2 times), before K2 ran for the first time", "A cudaFree"),
+        ("cudaHostAlloc", 40, "for 40 ms of that the CPU was in cudaHostAlloc (called 2 times)", "Allocate once"),
+        ("cudaFree", 10, "50.0 ms of that passed before K2 ran for the first time", "If code is compiled"),
+    ],
+)  # fmt: skip
+def test_the_call_that_takes_the_time_before_a_first_run_is_named(
+    tmp_path, call, call_ms, told, advice
+):
+    """A public program makes handles of cuBLAS and cuSPARSE, 855 of 866 ms in three cudaFree: "if code is compiled there"."""
+
+    def draw(w):
+        w.kernel(10_000, 110_000, w.call("launch", 0, 4_000), name="K1")
+        for half in range(2):
+            at = 200_000 + 500_000 * call_ms * half
+            w.call("other", at, at + 500_000 * call_ms, name=call)
+        at = 50_110_000
+        for name in ("K2", "K3", "K2", "K3", "K2", "K3"):
+            w.kernel(at, at + 100_000, w.call("launch", at - 10_000, at - 6_000), name=name)
+            at += 115_000
+
+    found = rules(recorded(tmp_path, draw))["whole-run"]
+    assert told in found.title and found.faster.startswith(advice)
+
+
+def test_one_first_run_that_is_all_of_it_is_named_alone():
+    drawn = analysis(interval("run", ("kernel", 100), ("host", 800), ("kernel", 100), kind="run"))
+    for longest_ns, counted in ((499_000, False), (300_000, True)):
+        first = FirstRuns(500_000, 3, "mul(int)", longest_ns)
+        idle = IDLE._replace(before_first=first)
+        title = rules(replace(drawn, of_runs=(idle,)))["whole-run"].title
+        assert ("3 kernels" in title) == counted and "mul" in title
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from nsysalign.explain.finding import Findings, OfRuns
 from nsysalign.explain.runs import (
     blocks,
     caches,
+    copies,
     failed,
     gaps,
     idle,
@@ -64,10 +65,11 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("ranges-without-work", ranges.ranges_without_work),
 )
 
-#: What findings of labels have to know of the trace beside its intervals.
-_OF_LABELS = (
+#: What findings have to know of the trace beside its intervals, and what no rule of a run is alone in asking for.
+_OF_OTHERS = (
     _of_trace(threads.launches_of_threads),
     _of_trace(pages.managed_allocations_of),
+    _of_trace(copies.rounds_of_copies),
     lambda ran: OfRuns(tuple(caches.after_fill(ran))),
 )
 
@@ -85,7 +87,7 @@ OF_LABELS: tuple[str, ...] = (
 def facts_of_runs(ran: Ran) -> OfRuns:
     """What rules have to know of the trace, all of it."""
     facts = [rule.facts(ran) for rule in REGISTRY if rule.facts]
-    facts += [facts_of(ran) for facts_of in _OF_LABELS]
+    facts += [facts_of(ran) for facts_of in _OF_OTHERS]
     records = [record for fact in facts for record in fact.records]
     return OfRuns(tuple(records), {name: t for fact in facts for name, t in fact.tables.items()})
 

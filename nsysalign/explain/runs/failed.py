@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsysalign.explain.clauses import Clause, Cut, ever_shorter
-from nsysalign.explain.facts import Facts
+from nsysalign.explain.facts import COPIES, LAUNCHES, Facts
 from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.explain.runs.no_work import CallsWithoutWork, first_reason
 from nsysalign.model import LASTING_ERRORS
@@ -23,10 +23,13 @@ ERRORS = {
 }  # fmt: skip
 
 
-_CHECK = (
-    "Check the status of every call; a failed launch does nothing, and its time is no kernel's:   "
-    "cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM"
+#: What did not happen, by the kind of the call that failed.
+_LAUNCHED, _COPIED, _CALLED = (
+    "a failed launch does nothing, and its time is no kernel's",
+    "the bytes of a failed copy never arrived, and what ran behind it worked on what was there before",
+    "what a failed call should have done did not happen",
 )
+_CHECK = "Check the status of every call; {}:   cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM"
 _FIND = "Find the kernel that fails before anything is timed:   compute-sanitizer ./PROGRAM"
 
 
@@ -54,7 +57,12 @@ def failed_calls(facts: Facts) -> Findings:
     calls = f"first {first}, then {', '.join(later)}" if later else first
     more = ", …" if len(failed) > _MOST_NAMED else ""
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
-    clauses = [Clause(f"{plural(total, 'CUDA call')} failed: {calls}{more}.")]
+    shorter = {}
+    if not later:
+        shorter = {
+            Cut.WORDS: f"{plural(total, 'call')} of {first.replace(times_over(total), 'failed', 1)}."
+        }
+    clauses = [Clause(f"{plural(total, 'CUDA call')} failed: {calls}{more}.", shorter)]
     recorder = facts.analysis.trace
     without_work = facts.analysis.of_runs_by(CallsWithoutWork)
     if recorder.reasons and any(calls_made.issuing == 0 for calls_made in without_work):
@@ -67,6 +75,14 @@ def failed_calls(facts: Facts) -> Findings:
         "the run",
         texts[0],
         {"failed_calls": total, "by_call": by_call},
-        Advice(_FIND if lasting else _CHECK),
+        Advice(_FIND if lasting else _CHECK.format(_what_did_not_happen(facts))),
         shorter=texts,
     )
+
+
+def _what_did_not_happen(facts: Facts) -> str:
+    """Return in words what did not happen where calls failed: a launch, where one of them launched; else a copy."""
+    names = [call for call, _, _ in facts.failed_calls]
+    if any(map(LAUNCHES.search, names)):
+        return _LAUNCHED
+    return _COPIED if all(map(COPIES.search, names)) else _CALLED

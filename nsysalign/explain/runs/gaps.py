@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.explain.facts import LAUNCHES
 from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
@@ -103,6 +104,9 @@ class FirstRuns(NamedTuple):
     kernel: str = ""  # the one that was waited for longest
     kernel_ns: int = 0
     loads_ns: int = 0  # of ns, for how long code was loaded
+    call: str = ""  # the one that the launching threads were in for most of ns, '' for none
+    call_ns: int = 0
+    call_count: int = 0
 
 
 class IdleTime(NamedTuple):
@@ -250,13 +254,39 @@ def _first_runs(
     if not len(stretch):
         return FirstRuns()
     longest = int(longer_ns.argmax())
+    call = _call_of_most(ran, gaps, stretch, int(longer_ns.sum()))
     return FirstRuns(
         ns=int(longer_ns.sum()),
         kernels=len(stretch),
         kernel=_kernel_name_of(ran, gaps.operation[stretch[longest]]),
         kernel_ns=int(longer_ns[longest]),
         loads_ns=int(loading_ns[stretch].sum()),
+        **call,
     )
+
+
+def _call_of_most(ran: Ran, gaps: Stretches, stretch: np.ndarray, whole_ns: int) -> dict[str, Any]:
+    """Return (as fields of FirstRuns) the call that the threads which ended some stretches were in for most of a time:
+    its name, for how long, and how often; {} for none.
+
+    stretch: the positions of the stretches
+    whole_ns: the time
+    """
+    ns_of_call, count_of_call = Counter[str](), Counter[str]()
+    for position in stretch.tolist():
+        thread = _waiting_thread(ran, gaps.operation[position])
+        low, high = int(gaps.start[position]), int(gaps.end[position])
+        if thread < 0:
+            continue
+        calls = ran.explainer.threads.calls(thread, low, high)
+        ns_of_call.update(_ns_of_calls_by_name(ran.trace, calls, low, high))
+        inside = slice(np.searchsorted(calls.end, low, "right"), np.searchsorted(calls.start, high))
+        count_of_call.update(call_names(ran.trace, calls.ref[inside]))
+    call, call_ns = next(iter(ns_of_call.most_common(1)), ("", 0))
+    # code is loaded in launches as well: `is_known` of _FirstWaits
+    if 2 * call_ns <= whole_ns or LAUNCHES.match(call) or LOADS.match(call):
+        return {}
+    return {"call": call, "call_ns": call_ns, "call_count": count_of_call[call]}
 
 
 def _with_loading(

@@ -28,7 +28,14 @@ from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.run_sentences import NCCL_SHARE, nccl_clause
 from nsysalign.explain.runs.copies import KEEP_ON_GPU, copying, go_both_ways
-from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, RoundTrips
+from nsysalign.explain.runs.gaps import (
+    MOST_NAMED,
+    NOT_KNOWN,
+    Crowd,
+    FirstRuns,
+    IdleTime,
+    RoundTrips,
+)
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import evidence_of, in_one_round, in_words, listed
 from nsysalign.explain.runs.run import FIRST_LAUNCH, Run
@@ -69,6 +76,10 @@ _NEXT_TO_NOTHING = 0.02
 _FEW_CALLS, _MANY_CALLS = 0.01, 0.1
 #: Calls that make what can be used again.
 _MAKES = re.compile(r"Create|Init|Open|Instantiate|Import|EnablePeer|Get|SetLimit")
+#: A call that frees memory and takes so long sets a library or the context up.
+_FREES, _SETS_UP_NS = re.compile(r"cu(da|Mem)?Free(_v\d+)?$"), 10_000_000
+#: One kernel with this share of what passed before all first runs stands for them.
+_NEARLY_ALL = 0.95
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
 
 _IF_COMPILED = (
@@ -101,14 +112,17 @@ _PAGE_FAULTS = (
 )
 _FEWER_COPIES = "Copy in fewer, larger pieces, from pinned memory"
 _ALLOCATE_ONCE = "Allocate once, before the part that counts, and use the memory again"
+_MAKE_HANDLES = (
+    "A cudaFree that takes so long sets up the context or a library (cublasCreate, cusparseCreate): make its handles "
+    "once, before the part that counts"
+)
 _LOAD_AND_ALLOCATE = (
     "Load the code and allocate before the part that counts (run it once, and use the memory again)"
 )
 
 
 class Cause(NamedTuple):
-    """What the CPU did while the device ran nothing: its causes, in words, and what to do, where
-    that is known, with its code."""
+    """What the CPU did while the device ran nothing: its causes, in words, what to do, where that is known, with its code."""
 
     causes: tuple[str, ...]
     text: str
@@ -507,6 +521,8 @@ def _explain_first_launches(run: Run, idle_time: IdleTime, *, known: bool) -> Ex
         may have compiled their code, or prepared data
     """
     first = idle_time.first if known else idle_time.before_first
+    if first.kernel_ns >= _NEARLY_ALL * first.ns:  # the others are next to nothing
+        first = first._replace(ns=first.kernel_ns, kernels=1)
     evidence: dict[str, Any] = {"before_first_launches_ns": first.ns, "kernels": first.kernels}
     kernels, alone = plural(first.kernels, "kernel"), ""
     if first.kernels == 1:
@@ -516,6 +532,8 @@ def _explain_first_launches(run: Run, idle_time: IdleTime, *, known: bool) -> Ex
         alone = f", {span(first.kernel_ns)} of it {before} {kernel_name(first.kernel)}"
         evidence["longest_first_launch_ns"] = first.kernel_ns
     of_one = Clause(alone, {Cut.DETAIL: ""})
+    if not known and first.call:
+        return _explain_call_before_first(first, kernels)
     if not known:
         passed = Clause(f"{span(first.ns)} of that passed before {kernels} ran for the first time")
         loads = ()
@@ -540,6 +558,31 @@ def _explain_first_launches(run: Run, idle_time: IdleTime, *, known: bool) -> Ex
         *crowd,
     )
     return Explanation(clauses, first.ns, evidence | crowd_evidence, _advice_to_warm_up(run))
+
+
+def _explain_call_before_first(first: FirstRuns, kernels: str) -> Explanation:
+    """Return what is said of idle time before kernels that ran for the first time where one call took most of it: then
+    it is the call that takes the time, and nothing says that code is compiled.
+
+    kernels: in words
+    """
+    clauses = (
+        Clause(f"for {span(first.call_ns)} of that the CPU was in {first.call}"),
+        Clause(f" (called {times_over(first.call_count)})", {Cut.DETAIL: ""}),
+        Clause(f", before {kernels} ran for the first time", {Cut.RANGE: ""}),
+    )
+    evidence = {
+        "before_first_launches_ns": first.ns,
+        "in_call_ns": first.call_ns,
+        "calls": first.call_count,
+    }
+    faster: tuple[str, ...] = ()
+    if _FREES.match(first.call):
+        sets_up = first.call_ns >= _SETS_UP_NS * first.call_count
+        faster = (_MAKE_HANDLES,) if sets_up else (_ALLOCATE_ONCE,)
+    elif ALLOCATES.match(first.call):
+        faster = (_ALLOCATE_ONCE,)
+    return Explanation(clauses, first.call_ns, evidence, faster)
 
 
 def _advice_to_warm_up(run: Run, *, known: bool = True) -> tuple[str, ...]:
@@ -623,8 +666,11 @@ def _before_copies(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explanat
     before_ns -= sum(gap.ns for gap in pauses if gap.next.startswith("copy "))
     elapsed_ns = run.elapsed_ns - paused_ns
     kernels_ns = run.ns("kernel", "graph")
+    idle_ns = run.idle_ns - paused_ns
+    # of a GPU that is hardly idle, `copying` tells
     is_most = before_ns + run.copying_ns >= _MOST_OF_IT * elapsed_ns
-    is_most_of_idle = before_ns >= _MOST_OF_IT * (run.idle_ns - paused_ns)
+    is_most = is_most and idle_ns >= _LEFT_SHARE * elapsed_ns
+    is_most_of_idle = before_ns >= _MOST_OF_IT * idle_ns
     copies_much = run.copying_ns > max(WARN_SHARE * elapsed_ns, kernels_ns) and kernels_ns
     if not (is_most and is_most_of_idle and copies_much and go_both_ways(run)):
         return None

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
 #: of the time from the first call on, and the GPU works for less than that share.
 SET_UP_SHARE = 0.5
-#: A GPU that works for more than this share of the time is not waited for.  Time outside of calls may be just what the
-#: CPU should do: there, not from the second share on.
+#: A GPU that works for more than this share of the time is not waited for, on both sides together.  Time outside of
+#: calls may be just what the CPU should do: there, not from the second share on.
 _BUSY, _BUSY_WITHOUT_CALLS = 0.1, 0.05
 #: A call that takes this share of the calls before the first work may stand for them.
 _NEARLY_ALL = 0.9
@@ -117,9 +117,9 @@ def _calls_between(trace: Trace, calls: pd.DataFrame, low: int, high: int) -> Ca
 def set_up(run: Run) -> Findings:
     """Yield a finding if most of a process's time passed before the GPU's first work or after its last.
 
-    If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the time passed (before the
-    first work, or on both sides), and only if the GPU hardly worked: what the CPU did outside of CUDA may be just what
-    it should do.
+    If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the time passed: before the
+    first work; or on both sides, if the GPU hardly worked, as what the CPU did outside of CUDA may be just what it
+    should do.
     """
     times = run.fact(SetUp)
     if times is None:
@@ -127,16 +127,13 @@ def set_up(run: Run) -> Findings:
     whole_ns = times.whole_ns
     least_ns = SET_UP_SHARE * whole_ns  # from so long on it is most of the time
     gpu_works = times.busy_ns >= _BUSY * whole_ns
-    if gpu_works and times.before.ns < least_ns:
-        return
     gpu_works_somewhat = times.busy_ns >= _BUSY_WITHOUT_CALLS * whole_ns
-    if times.before.ns + times.after.ns >= least_ns:
+    in_calls_ns = times.before.ns + times.after.ns
+    if times.before.ns >= least_ns or (in_calls_ns >= least_ns and not gpu_works):
         clauses, evidence = _said_of_calls(times)
-    elif gpu_works_somewhat:
-        return
     elif times.until_ns >= least_ns:
         clauses, evidence = _said_of_time_before(times)
-    elif times.until_ns + times.since_ns >= least_ns:
+    elif times.until_ns + times.since_ns >= least_ns and not gpu_works_somewhat:
         clauses, evidence = _said_of_both_sides(times)
     else:
         return
