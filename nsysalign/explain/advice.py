@@ -20,6 +20,7 @@ from nsysalign.explain.preparing import (
     CONVOLUTIONS,
     GRAPH,
     compiled,
+    compiler_of,
     loading_share,
     times_compiled,
 )
@@ -484,6 +485,8 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "tunes": lambda case: not _runs(case, CONVOLUTIONS),
     "compiler": lambda case: bool(case.compiler),
     "recompiles": _recompiles,
+    "late one": lambda case: case.late_one > 0,
+    "compiled": lambda case: bool(compiler_of(case.group)),
     "compiles twice": lambda case: times_compiled(case.label, case.group) == 2,
     "compiles the same": lambda case: case.compiles_the_same,
     "compiles shapes": lambda case: case.compiles_shapes,
@@ -556,6 +559,7 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "threads": lambda case: str(case.thread_count),
     "where": _where,
     "longest": lambda case: duration(case.longest_piece_ns),
+    "late_one": lambda case: f"{case.late_one:,}",
     "pieces": lambda case: f"{case.long_piece_count:,}",
     "loads_behind": lambda case: case.loads_behind,
     "loads": lambda case: f"{case.loads_behind_pieces:,}",
@@ -695,6 +699,10 @@ FASTER: tuple[Row, ...] = (
     Row(_PREPARES, "torch, recompiles",
         "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
         "TORCH_LOGS=recompiles python SCRIPT.py"),
+    Row(_PREPARES, "torch, late one, compiled",
+        "torch.compile compiles in timing {late_one}, as for a shape that is new there: pad it, or leave it out (drop_last=True). Let it "
+        "say why",
+        "TORCH_LOGS=recompiles python SCRIPT.py"),
     Row(_PREPARES, "JAX, compiles twice",
         "XLA compiles again in a later call: does the type, the shape or a static argument of what it is called with change, such as a "
         "Python number that an array replaces? Let JAX say why (or call it within jax.log_compiles())",
@@ -733,6 +741,9 @@ FASTER: tuple[Row, ...] = (
     Row(_CPU, "python, sleeps",
         "Find what the thread waits for outside of CUDA: a lock, a file, the next batch, another process",
         _SAMPLE),
+    Row("host-gap", "python, one long piece, late one, loads behind",
+        "Keep to few shapes (pad, or leave the odd one out): for {longest} in one piece, before {loads_behind}, a library builds or chooses "
+        "a kernel, as for a new shape"),
     Row("host-gap", "python, one long piece, not compiler, loads behind",
         "Keep to few shapes, and run each once before: for {longest} in one piece, before {loads_behind}, a library builds or chooses "
         "a kernel, as for a new shape",

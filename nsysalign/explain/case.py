@@ -38,6 +38,7 @@ from nsysalign.explain.preparing import (
     intervals_that_call,
     is_of_compiler,
     loading_share,
+    loads_code,
     prepared,
     searches,
     tells_apart,
@@ -867,8 +868,9 @@ class Case:
     def made(self) -> dict[str, int]:
         """What of `prepares` may make its timings longer than the label's others: a graph that all of them record makes none
         longer, and who compiles also loads code, which is no second thing."""
-        if self.compiler:
-            return {f"{self.compiler} compiles": self.group.count}
+        # of one late timing the compiler is named as well, which no other one has
+        if compiler := self.compiler or (compiler_of(self.group) if self.late_one else ""):
+            return {f"{compiler} compiles": self.group.count}
         if self.loads_inside and self.group.count == 1:
             return {f"{CODE} {self.loads_inside:,} times": 1}
         tells = {CODE: self.is_preparing, GRAPH: tells_apart(self.label)}
@@ -927,6 +929,34 @@ class Case:
     def _is_first(self) -> bool:
         """Whether its timings are first calls, or prepare for the others."""
         return self.group.role == FIRST or self.first_ones > 0
+
+    @cached_property
+    def late_one(self) -> int:
+        """Which of the label's timings its group is (200: the 200th), where it is a single slow one that runs what is new to the
+        program behind many others; else 0: no warm-up of the others would have helped."""
+        if self.group.count > 1 or self.group.role != SLOW or self.label.overlapping:
+            return 0
+        numbers = np.concatenate([group.intervals for group in self.label.groups])
+        start_ns = self.facts.column("start_ns")
+        number = 1 + int((start_ns[numbers] < start_ns[self.group.typical]).sum())
+        return number if number > FEWEST_LOOKED_AT and loads_code(self.group) else 0
+
+    @cached_property
+    def late_inside(self) -> bool:
+        """Whether most of its typical timing passes in such a timing of another label: then it is no first call."""
+        late = [
+            group.typical
+            for label in self.facts.labels
+            if label.name != self.label.name
+            for group in label.steady
+            if group.count == 1 and group.role == SLOW and loads_code(group)
+        ]
+        # a range may end with its work, before the clock is read
+        start_ns, elapsed_ns = (self.facts.column(name) for name in ("start_ns", "elapsed_ns"))
+        typical = self.group.typical
+        begins_ns, ends_ns = start_ns[typical], start_ns[typical] + elapsed_ns[typical]
+        within = (elapsed_ns[n] for n in late if begins_ns <= start_ns[n] < ends_ns)
+        return 2 * int(max(within, default=0)) > self.group.typical_ns
 
     @cached_property
     def loads_in(self) -> int:

@@ -622,6 +622,7 @@ def _is_first_call(case: Case) -> bool:
     once = case.group.role == FIRST or case.label.count == 1
     loads_enough = loading_ns >= LOAD_NS or (loading_ns > 0 and _is_done_again(case))
     is_first = once and loads_enough and case.is_preparing and not case.loads_inside
+    is_first = is_first and not case.late_inside
     return is_first or _waits_for_first_kernels(case)
 
 
@@ -668,6 +669,8 @@ def _saved_ns(case: Case) -> int:
     if _is_first_call(case) or case.is_tried_first or not case.late:
         return 0
     if case.first_ones and case.label.count - case.first_ones < FEWEST_STEADY:
+        return 0
+    if case.late_inside:  # the label of that timing tells of it
         return 0
     intervals = case.group.intervals
     saved_ns = case.loss_ns

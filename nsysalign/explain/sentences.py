@@ -884,6 +884,8 @@ def _of_lead(lead: Case, sums: Sums, name: str, numbers: Numbers) -> str:
         whole_ns = sum(g.total_ns for g in _told_groups(label, group))
         share = _share(numbers, "group", group.total_ns, whole_ns)
         each = f"one of {length}" if group.count == 1 else f"{count} of them, {length} each"
+        if lead.late_one:
+            each = f"timing {numbers.count('late_one', lead.late_one)}, {length}"
         text = f"{share} of it is {each}"
     if lead.searches:
         return f"{text}, {_search(lead, numbers)}."
@@ -1180,7 +1182,11 @@ def _many_times_as_long(label: Label) -> list[Group]:
     rare = 2 * sum(g.count for g in slow) < sum(g.count for g in label.steady)
     costly = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
     kind_count = len({g.kind for g in slow})
-    if kind_count < 2 or not rare or not costly or label.overlapping:
+    # where one is nearly all of it, the others say nothing
+    is_one = max((g.total_ns for g in slow), default=0) >= NEARLY_ALL * sum(
+        g.total_ns for g in slow
+    )
+    if kind_count < 2 or is_one or not rare or not costly or label.overlapping:
         return []
     return sorted(slow, key=lambda g: g.typical_ns)
 

@@ -130,3 +130,38 @@ def test_savings_of_all_processes_are_not_of_one_run():
     whole = [("kernel", 960), ("host", 40)]
     drawn += [interval(f"run (process {pid})", *whole, kind="run", pid=pid, start=0) for pid in (1, 2)]  # fmt: skip
     assert answer(diagnose(analysis(drawn))).sentence.startswith("Run: its GPU work spans")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "asked", "padded"), [("triton_per_fused_add_0", True, False), ("gemm", False, True)]
+)
+def test_code_for_one_late_timing_needs_no_warm_up(kernel, asked, padded):
+    """p10: the last batch of an epoch, for which torch.compile compiles 960 ms, was left out as a first call."""
+    usual = repeat(40, "x", ("host", 150), ("api_launch", 5), ("kernel", 40), kind="host")
+    load = piece("api", 300, "cuModuleLoad")
+    pieces = ("host", 900_000), load, ("api_launch", 5), ("kernel", 30)
+    told = said(
+        usual, interval("x", *pieces, kind="host"), usual[:5], issued=[("kernel", kernel, 1)]
+    )
+    assert "is timing 41, 900 ms" in told.sentence
+    texts = [fix.sentence for fix in told.fixes]
+    assert any("compiles in timing 41" in text for text in texts) == asked
+    assert any("leave the odd one out" in text for text in texts) == padded
+    assert not any("run each once" in text or "first calls" in text for text in texts)
+    assert not told.remarks
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_range_around_a_late_timing_is_no_first_call(late):
+    """p10: "compiled epoch 1: first call", for its last batch; its label tells of that one."""
+    load = piece("api", 300, "cuModuleLoad")
+    pieces = ("host", 900_000), load, ("api_launch", 5), ("kernel", 30)
+    usual = [
+        interval("x", ("host", 150), ("kernel", 40), kind="host", start=200 * k) for k in range(40)
+    ]
+    around = interval("epoch", ("host", 6_000), *pieces, ("kernel", 9), kind="nvtx", start=2_000)
+    slow = [interval("x", *pieces, kind="host", start=8_000)] if late else []
+    told = said(usual, around, slow, issued=[("kernel", "gemm", 1)])
+    row = next(row for row in told.labels if row.label == "epoch")
+    assert (row.words == "first call") == (not late)
+    assert told.labels[0].label == "x" or not late
