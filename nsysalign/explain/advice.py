@@ -24,7 +24,7 @@ from nsysalign.explain.preparing import (
     loading_share,
     times_compiled,
 )
-from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
+from nsysalign.explain.sentences import ADDS_DUPLICATES, collects_garbage, copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel, list_share
 from nsysalign.explain.verdict import CAT, CODE_WITHOUT_CAT, LATE_SHARE, NCCL, WITHOUT_CAT
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
@@ -469,6 +469,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     # what the CPU does
     "own code": lambda case: case.own_code,
     "collects garbage": lambda case: "garbage" in _largest(case, "host"),
+    "collects some garbage": lambda case: collects_garbage(case.group),
     "threads": lambda case: case.thread_count > 1,
     "another thread runs": lambda case: case.off_cpu == OTHER_THREAD,
     "sleeps": lambda case: case.off_cpu == NO_THREAD,
@@ -577,6 +578,8 @@ VALUES: dict[str, Callable[[Case], str]] = {
 
 # --- the tables ---
 
+#: Python's garbage collection is needed once, not in the loop.
+_NO_COLLECTION = "gc.collect(); gc.freeze(); gc.disable()  # once, before the loop"
 #: The CPU is late; launching is; code is prepared.
 _CPU = "host-gap many-tiny-kernels"
 _LAUNCHES = f"{_CPU} api-launch launch-latency"
@@ -695,7 +698,7 @@ FASTER: tuple[Row, ...] = (
         "Copy from and to pinned memory{rate}, which is faster"),
     Row("host-gap", "collects garbage",
         "Do not collect garbage in the loop: take gc.collect() out of it where it is there, and keep Python from collecting by itself",
-        "gc.collect(); gc.freeze(); gc.disable()  # once, before the loop"),
+        _NO_COLLECTION),
     Row(_PREPARES, "torch, recompiles",
         "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
         "TORCH_LOGS=recompiles python SCRIPT.py"),
@@ -852,6 +855,9 @@ FASTER: tuple[Row, ...] = (
     Row("slower-kernel", "managed memory",
         "Move managed memory to the GPU before the kernel touches it (cudaMemPrefetchAsync), or copy explicitly"),
     Row("launch-blocking", "always", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"),
+    Row("host-gap", "collects some garbage",
+        "Keep Python from collecting garbage in it, which is a part of its time",
+        _NO_COLLECTION),
     Row("module-load", "python, loads late",
         "Load the code when the program starts, as far as it is not compiled later, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py"),
