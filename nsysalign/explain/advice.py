@@ -20,10 +20,11 @@ from nsysalign.explain.preparing import (
     CONVOLUTIONS,
     GRAPH,
     compiled,
+    compiler_of,
     loading_share,
     times_compiled,
 )
-from nsysalign.explain.sentences import ADDS_DUPLICATES, copies_pageable
+from nsysalign.explain.sentences import ADDS_DUPLICATES, collects_garbage, copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel, list_share
 from nsysalign.explain.verdict import CAT, CODE_WITHOUT_CAT, LATE_SHARE, NCCL, WITHOUT_CAT
 from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
@@ -469,6 +470,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     # what the CPU does
     "own code": lambda case: case.own_code,
     "collects garbage": lambda case: "garbage" in _largest(case, "host"),
+    "collects some garbage": lambda case: collects_garbage(case.group),
     "threads": lambda case: case.thread_count > 1,
     "another thread runs": lambda case: case.off_cpu == OTHER_THREAD,
     "sleeps": lambda case: case.off_cpu == NO_THREAD,
@@ -485,6 +487,8 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "tunes": lambda case: not _runs(case, CONVOLUTIONS),
     "compiler": lambda case: bool(case.compiler),
     "recompiles": _recompiles,
+    "late one": lambda case: case.late_one > 0,
+    "compiled": lambda case: bool(compiler_of(case.group)),
     "compiles twice": lambda case: times_compiled(case.label, case.group) == 2,
     "compiles the same": lambda case: case.compiles_the_same,
     "compiles shapes": lambda case: case.compiles_shapes,
@@ -557,6 +561,7 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "threads": lambda case: str(case.thread_count),
     "where": _where,
     "longest": lambda case: duration(case.longest_piece_ns),
+    "late_one": lambda case: f"{case.late_one:,}",
     "pieces": lambda case: f"{case.long_piece_count:,}",
     "loads_behind": lambda case: case.loads_behind,
     "loads": lambda case: f"{case.loads_behind_pieces:,}",
@@ -574,6 +579,8 @@ VALUES: dict[str, Callable[[Case], str]] = {
 
 # --- the tables ---
 
+#: Python's garbage collection is needed once, not in the loop.
+_NO_COLLECTION = "gc.collect(); gc.freeze(); gc.disable()  # once, before the loop"
 #: The CPU is late; launching is; code is prepared.
 _CPU = "host-gap many-tiny-kernels"
 _LAUNCHES = f"{_CPU} api-launch launch-latency"
@@ -695,9 +702,13 @@ FASTER: tuple[Row, ...] = (
         "Copy from and to pinned memory{rate}, which is faster"),
     Row("host-gap", "collects garbage",
         "Do not collect garbage in the loop: take gc.collect() out of it where it is there, and keep Python from collecting by itself",
-        "gc.collect(); gc.freeze(); gc.disable()  # once, before the loop"),
+        _NO_COLLECTION),
     Row(_PREPARES, "torch, recompiles",
         "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
+        "TORCH_LOGS=recompiles python SCRIPT.py"),
+    Row(_PREPARES, "torch, late one, compiled",
+        "torch.compile compiles in timing {late_one}, as for a shape that is new there: pad it, or leave it out (drop_last=True). Let it "
+        "say why",
         "TORCH_LOGS=recompiles python SCRIPT.py"),
     Row(_PREPARES, "JAX, compiles twice",
         "XLA compiles again in a later call: does the type, the shape or a static argument of what it is called with change, such as a "
@@ -737,6 +748,9 @@ FASTER: tuple[Row, ...] = (
     Row(_CPU, "python, sleeps",
         "Find what the thread waits for outside of CUDA: a lock, a file, the next batch, another process",
         _SAMPLE),
+    Row("host-gap", "python, one long piece, late one, loads behind",
+        "Keep to few shapes (pad, or leave the odd one out): for {longest} in one piece, before {loads_behind}, a library builds or chooses "
+        "a kernel, as for a new shape"),
     Row("host-gap", "python, one long piece, not compiler, loads behind",
         "Keep to few shapes, and run each once before: for {longest} in one piece, before {loads_behind}, a library builds or chooses "
         "a kernel, as for a new shape",
@@ -845,6 +859,9 @@ FASTER: tuple[Row, ...] = (
     Row("slower-kernel", "managed memory",
         "Move managed memory to the GPU before the kernel touches it (cudaMemPrefetchAsync), or copy explicitly"),
     Row("launch-blocking", "always", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"),
+    Row("host-gap", "collects some garbage",
+        "Keep Python from collecting garbage in it, which is a part of its time",
+        _NO_COLLECTION),
     Row("module-load", "python, loads late",
         "Load the code when the program starts, as far as it is not compiled later, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py"),

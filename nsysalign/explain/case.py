@@ -38,6 +38,7 @@ from nsysalign.explain.preparing import (
     intervals_that_call,
     is_of_compiler,
     loading_share,
+    loads_code,
     prepared,
     searches,
     tells_apart,
@@ -217,6 +218,52 @@ def _begins_with_copy(segments: list[Segment]) -> bool:
         if "H2D" in segment.text or not segment.text.startswith("staging"):
             return "H2D pageable" in segment.text
     return False
+
+
+def warmed_up_by(facts: Facts, label: Label) -> str:
+    """Return the label that times the same lines, called from another line, behind each timing of this one, which takes far
+    longer at least once; '' for none.  Who calls the lines once before means to leave that call out.
+
+    line 73   generate(prompt)           [3.6 s ]         [0.7 s]
+    line 74   ms = generate(prompt)              [0.2 s]          [1.1 s]
+    """
+    _, lines = call_site(label.name)
+    if not lines:
+        return ""
+    start_ns, elapsed_ns = facts.column("start_ns"), facts.column("elapsed_ns")
+    calls = _by_start(label, start_ns)
+    for sibling in facts.labels:
+        if sibling.name == label.name or call_site(sibling.name)[1] != lines:
+            continue
+        timed = _by_start(sibling, start_ns)
+        if len(calls) == 1:
+            usual = sibling.usual
+            is_before = start_ns[usual.typical] > start_ns[calls[0]]
+            if is_before and FAR_QUICKER * usual.typical_ns < elapsed_ns[calls[0]]:
+                return sibling.name
+        elif len(calls) == len(timed):
+            in_turn = np.stack([calls, timed], axis=1).ravel()
+            quicker = FAR_QUICKER * elapsed_ns[timed] < elapsed_ns[calls]
+            if (np.diff(start_ns[in_turn]) > 0).all() and quicker.any():
+                return sibling.name
+    return ""
+
+
+def starts_in_warm_up(facts: Facts) -> np.ndarray:
+    """Return, per interval, whether it begins in a timing of another label that is a warm-up (bool)."""
+    start_ns, elapsed_ns = facts.column("start_ns"), facts.column("elapsed_ns")
+    warm_ups = [_by_start(label, start_ns) for label in facts.labels if warmed_up_by(facts, label)]
+    begins = np.zeros(len(start_ns), bool)
+    for number in np.concatenate(warm_ups).tolist() if warm_ups else []:
+        end_ns = start_ns[number] + elapsed_ns[number]
+        begins |= (start_ns > start_ns[number]) & (start_ns < end_ns)
+    return begins
+
+
+def _by_start(label: Label, start_ns: np.ndarray) -> np.ndarray:
+    """Return the timings of a label in the order of time."""
+    numbers = np.concatenate([group.intervals for group in label.groups])
+    return numbers[np.argsort(start_ns[numbers], kind="stable")]
 
 
 class FirstWork(NamedTuple):
@@ -871,8 +918,9 @@ class Case:
     def made(self) -> dict[str, int]:
         """What of `prepares` may make its timings longer than the label's others: a graph that all of them record makes none
         longer, and who compiles also loads code, which is no second thing."""
-        if self.compiler:
-            return {f"{self.compiler} compiles": self.group.count}
+        # of one late timing the compiler is named as well, which no other one has
+        if compiler := self.compiler or (compiler_of(self.group) if self.late_one else ""):
+            return {f"{compiler} compiles": self.group.count}
         if self.loads_inside and self.group.count == 1:
             return {f"{CODE} {self.loads_inside:,} times": 1}
         tells = {CODE: self.is_preparing, GRAPH: tells_apart(self.label)}
@@ -913,24 +961,41 @@ class Case:
 
     @cached_property
     def is_tried_first(self) -> bool:
-        """Whether it is one timing of lines that another line calls later and that take far less time there: who calls them
-        once before means to leave the first call out."""
-        _, lines = call_site(self.label.name)
-        if not lines or self.label.count > 1:
-            return False
-        start_ns = self.facts.column("start_ns")
-        later = [
-            label
-            for label in self.facts.labels
-            if call_site(label.name)[1] == lines
-            and start_ns[label.usual.typical] > start_ns[self.group.typical]
-        ]
-        return any(FAR_QUICKER * label.usual.typical_ns < self.group.typical_ns for label in later)
+        """Whether all timings of its label are warm-ups (`warmed_up_by`)."""
+        return bool(warmed_up_by(self.facts, self.label))
 
     @property
     def _is_first(self) -> bool:
         """Whether its timings are first calls, or prepare for the others."""
         return self.group.role == FIRST or self.first_ones > 0
+
+    @cached_property
+    def late_one(self) -> int:
+        """Which of the label's timings its group is (200: the 200th), where it is a single slow one that runs what is new to the
+        program behind many others; else 0: no warm-up of the others would have helped."""
+        if self.group.count > 1 or self.group.role != SLOW or self.label.overlapping:
+            return 0
+        numbers = np.concatenate([group.intervals for group in self.label.groups])
+        start_ns = self.facts.column("start_ns")
+        number = 1 + int((start_ns[numbers] < start_ns[self.group.typical]).sum())
+        return number if number > FEWEST_LOOKED_AT and loads_code(self.group) else 0
+
+    @cached_property
+    def late_inside(self) -> bool:
+        """Whether most of its typical timing passes in such a timing of another label: then it is no first call."""
+        late = [
+            group.typical
+            for label in self.facts.labels
+            if label.name != self.label.name
+            for group in label.steady
+            if group.count == 1 and group.role == SLOW and loads_code(group)
+        ]
+        # a range may end with its work, before the clock is read
+        start_ns, elapsed_ns = (self.facts.column(name) for name in ("start_ns", "elapsed_ns"))
+        typical = self.group.typical
+        begins_ns, ends_ns = start_ns[typical], start_ns[typical] + elapsed_ns[typical]
+        within = (elapsed_ns[n] for n in late if begins_ns <= start_ns[n] < ends_ns)
+        return 2 * int(max(within, default=0)) > self.group.typical_ns
 
     @cached_property
     def loads_in(self) -> int:

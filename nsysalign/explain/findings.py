@@ -21,7 +21,14 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.explain import advice, sentences, validity
-from nsysalign.explain.case import Case, Numbers, beside, call_site, shown_groups
+from nsysalign.explain.case import (
+    Case,
+    Numbers,
+    beside,
+    call_site,
+    shown_groups,
+    starts_in_warm_up,
+)
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks, note_on_low_clock
 from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
@@ -48,6 +55,7 @@ from nsysalign.label import FIRST, Group, Label, Work
 from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
+from nsysalign.place.pauses import GARBAGE_COLLECTION
 from nsysalign.split.pieces import Segments
 from nsysalign.text import duration, percent, plural
 
@@ -149,7 +157,8 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     labels = [label for label in facts.labels if not label.inside]
     # the segments that nearly every label needs are read in one go: those of its first group
     facts.read(group for label in labels for group in shown_groups(label)[:1])
-    leading = {label.name: leading_case(facts, label, matrix) for label in labels}
+    in_warm_up = starts_in_warm_up(facts)
+    leading = {label.name: leading_case(facts, label, matrix, in_warm_up) for label in labels}
     cases = list(leading.values())
     # label -> the reason that its caches are cold; what it takes unrecorded; a quicker case of the same lines
     cold = dict(validity.cold_caches(cases))
@@ -227,13 +236,20 @@ def _more_is_avoidable(case: Case, longer: validity.Reason) -> bool:
     return bool(cause) and case.avoidable()[cause] > (longer.excess_ns or 0)
 
 
-def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
+def leading_case(
+    facts: Facts, label: Label, matrix: np.ndarray, in_warm_up: np.ndarray | None = None
+) -> Case:
     """Return the case of a label that its finding is about: the group with most avoidable time if that matters, else the
-    largest group.  First calls are asked only where fewer than two other timings remain.
+    largest group.  First calls are asked only where fewer than two other timings remain, and so are timings of a
+    warm-up.
 
     matrix: ns by cause, int64 (intervals, causes)
+    in_warm_up: as `starts_in_warm_up` returns it
     """
     groups = label.steady
+    if in_warm_up is not None:
+        timed = tuple(group for group in groups if not in_warm_up[group.intervals].all())
+        groups = timed if sum(group.count for group in timed) >= FEWEST_STEADY else groups
     if sum(group.count for group in groups) < FEWEST_STEADY:
         groups = label.groups
     cases = [Case.of(facts, label, group, matrix) for group in groups]
@@ -366,6 +382,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         title += f" {sentences.of_slower_kernel(case, numbers)}"
     if verdict == WAITING and case.on_purpose:
         verdict = MIXED  # as it is meant: no fault
+    title += "" if GARBAGE_COLLECTION in title else sentences.of_garbage(case, numbers)
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
     if verdict == GPU and case.searches:  # its kernels are trials
@@ -461,7 +478,8 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     text = sentences.of_first_inside(case, numbers) + sentences.of_compiled_inside(case, numbers)
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
-    makes = case.makes
+    # in which pieces the CPU's time comes says less than what is said already
+    makes = case.makes or (of_groups and sentences.collects_garbage(case.group))
     # what pieces the CPU's time is in says less than that it is spent on first sizes, or on making something
     sizes = "" if makes else sentences.of_first_sizes(case, numbers)
     if sizes:
@@ -627,6 +645,7 @@ def _is_first_call(case: Case) -> bool:
     once = case.group.role == FIRST or case.label.count == 1
     loads_enough = loading_ns >= LOAD_NS or (loading_ns > 0 and _is_done_again(case))
     is_first = once and loads_enough and case.is_preparing and not case.loads_inside
+    is_first = is_first and not case.late_inside
     return is_first or _waits_for_first_kernels(case)
 
 
@@ -673,6 +692,8 @@ def _saved_ns(case: Case) -> int:
     if _is_first_call(case) or case.is_tried_first or not case.late:
         return 0
     if case.first_ones and case.label.count - case.first_ones < FEWEST_STEADY:
+        return 0
+    if case.late_inside:  # the label of that timing tells of it
         return 0
     intervals = case.group.intervals
     saved_ns = case.loss_ns

@@ -75,6 +75,7 @@ from nsysalign.explain.verdict import (
 )
 from nsysalign.label import ALIKE, FIRST, MEMORY, Entry, Group, Label
 from nsysalign.model import OTHER_THREAD
+from nsysalign.place.pauses import GARBAGE_COLLECTION
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
@@ -83,6 +84,8 @@ _BEGIN = {"event": "start.record()", "host": "the first clock reading", "nvtx": 
 _WORK = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}
 #: From this share of the idle time on, what lies before the first GPU work is the story.
 _BEFORE_FIRST = 0.6
+#: So much garbage collection is named, which the program can do without.
+GARBAGE_SHARE = 0.05
 #: A part from this share of a group on is named.
 _NAMED = 0.1
 #: Shares of the time of one timing and of all of them that differ by less say the same.
@@ -311,6 +314,26 @@ def of_compiler(case: Case, numbers: Numbers) -> str:
     timings = case.label.count if in_all else case.group.count
     count = numbers.count("group_timings", timings, "timing")
     return f" {case.compiler} compiles in each of its {count}."
+
+
+def of_garbage(case: Case, numbers: Numbers) -> str:
+    """A sentence on Python's garbage collection in its timings, with a space before it; '' where that takes little of them."""
+    if not collects_garbage(case.group):
+        return ""
+    took = numbers.time("garbage", garbage_ns(case.group))
+    total = numbers.time("group_total", case.group.total_ns)
+    timings = f" of {case.group.count:,} timings" if case.group.count > 1 else ""
+    return f" Garbage collection takes {took} of the {total}{timings}."
+
+
+def collects_garbage(group: Group) -> bool:
+    """Whether Python's garbage collection takes a part of a group's time that is worth a word."""
+    return garbage_ns(group) >= GARBAGE_SHARE * max(group.total_ns, 1)
+
+
+def garbage_ns(group: Group) -> int:
+    """How long Python collects garbage in all timings of a group."""
+    return sum(e.ns for e in group.of_cause("host") if e.what == GARBAGE_COLLECTION)
 
 
 def of_loading(case: Case, numbers: Numbers) -> str:
@@ -882,6 +905,9 @@ def of_several_groups(
         text += _of_searching_kinds(lead, searching, numbers)
         others = _others(searching, shown, sums, numbers, names)
         return f"{text} The others: {', '.join(others[:2])}." if others else text
+    if lead.late_one:  # what it makes says more than its operations, or what the others are
+        text += _of_lead(lead, sums[lead.group.number], "", numbers)
+        return text + _left([group for group in told if group is not lead.group], numbers)
     text += _of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)
     return text + _of_others(lead, shown, sums, names, numbers, _LETTERS - len(text))
 
@@ -907,6 +933,8 @@ def _of_lead(lead: Case, sums: Sums, name: str, numbers: Numbers) -> str:
         whole_ns = sum(g.total_ns for g in _told_groups(label, group))
         share = _share(numbers, "group", group.total_ns, whole_ns)
         each = f"one of {length}" if group.count == 1 else f"{count} of them, {length} each"
+        if lead.late_one:
+            each = f"timing {numbers.count('late_one', lead.late_one)}, {length}"
         text = f"{share} of it is {each}"
     if lead.searches:
         return f"{text}, {_search(lead, numbers)}."
@@ -1203,7 +1231,11 @@ def _many_times_as_long(label: Label) -> list[Group]:
     rare = 2 * sum(g.count for g in slow) < sum(g.count for g in label.steady)
     costly = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
     kind_count = len({g.kind for g in slow})
-    if kind_count < 2 or not rare or not costly or label.overlapping:
+    # where one is nearly all of it, the others say nothing
+    is_one = max((g.total_ns for g in slow), default=0) >= NEARLY_ALL * sum(
+        g.total_ns for g in slow
+    )
+    if kind_count < 2 or is_one or not rare or not costly or label.overlapping:
         return []
     return sorted(slow, key=lambda g: g.typical_ns)
 
@@ -1430,7 +1462,7 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     text += f" ({safe_text(largest.went_to)})" if largest.went_to else ""
     if brief:
         return text
-    if sums.beside:
+    if sums.beside and not largest.went_to.startswith(GARBAGE_COLLECTION + " "):
         if _is_all_gpu_work(largest, sums) or sums.share(sums.worked) < 0.01:
             return text
         earlier = _ON_EARLIER if _mostly_earlier(sums) else ""
@@ -1540,6 +1572,9 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
     all_ns = sum(entry.ns for entry in entries)
+    if part == "CPU outside CUDA" and collects_garbage(group) and 2 * garbage_ns(group) < all_ns:
+        share = numbers.share(f"group_{group.number}_garbage", garbage_ns(group), group.total_ns)
+        return f"{GARBAGE_COLLECTION} {share}"
     if not largest.what or 2 * largest.ns < all_ns:
         return ""
     return largest.what if largest.ns >= NEARLY_ALL * all_ns else f"mostly {largest.what}"

@@ -185,6 +185,8 @@ def grouped(m: Measured) -> list[Part]:
 
     The ranks of a label are grouped apart if one of them is slower than another as a whole.
 
+    What would be a first call, but comes late, is a slow pace of its kind.
+
     lengths 900, 20, 20, 21, 60, 20, 20, 20, 20, 20, 60, 20 us of one kind, the first mostly idle:
         [900] are first calls; the nine of about 20 are pace 0; [60, 60] are pace 1, which is slow
     """
@@ -197,18 +199,23 @@ def grouped(m: Measured) -> list[Part]:
     # as a first call of 900 us would outweigh that 20 us became 60 us
     total_ns = m.elapsed_ns.sum()
     kinds_of_work = _kinds_of_work(m, total_ns)
-    first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
+    slow_starts = [_first_of(m, at, total_ns) for at in kinds_of_work]
+    late = _late_ones(m, kinds_of_work, slow_starts)
+    first_of_kind = [np.setdiff1d(slow, late) for slow in slow_starts]
     steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
     out, kind = list[Part](), 0
-    for at, first in zip(kinds_of_work, first_of_kind, strict=True):
+    for at, first, slow in zip(kinds_of_work, first_of_kind, slow_starts, strict=True):
         if len(first):
             out.append(Part(np.sort(first), kind, role=FIRST))
-        later = np.setdiff1d(at, first)
-        for number, alike in enumerate(_by_length(m, later) if len(later) else []):
+        pace = -1
+        usual = np.setdiff1d(at, slow)
+        for number, alike in enumerate(_by_length(m, usual) if len(usual) else []):
             kind += number > 0
             for pace, at_pace in enumerate(paces(m.elapsed_ns, alike, steady_ns)):
                 is_slow = pace > 0 and len(at_pace) < RARE * len(alike)
                 out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
+        if len(after_others := np.intersect1d(slow, late)):
+            out.append(Part(after_others, kind, pace + 1, SLOW))
         kind += 1
     return out
 
@@ -589,6 +596,41 @@ def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
     return at if is_first and _runs_what_they_run(m, only, all_others) else at[:0]
 
 
+def _late_ones(
+    m: Measured, kinds_of_work: Sequence[np.ndarray], slow_starts: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return which of the intervals that would be first calls come late: the positions of those behind usual intervals of
+    their process, of which there are more than MOST_FIRST_CALLS and more than of these.  They are not late where a row of
+    their kind begins with them.
+
+    kinds_of_work: for each kind the positions of its intervals
+    slow_starts:   for each kind those that would be first calls
+
+    kinds   A A A A A b A A A A A b      the first b is late: another size in the middle of the work, for which code is compiled
+    kinds   A A A A A A B B B B B B      the first B is a first call, as the first A
+    """
+    kind = np.zeros(len(m.pid), np.int64)
+    slow = np.zeros(len(m.pid), bool)
+    begins = np.zeros(len(m.pid), bool)  # the earliest of a kind
+    for number, (at, starts) in enumerate(zip(kinds_of_work, slow_starts, strict=True)):
+        kind[at] = number
+        slow[starts] = True
+        begins[at[: _earliest(at)]] = True
+    late = np.zeros(len(m.pid), bool)
+    for pid in np.unique(m.pid):
+        of_process = np.flatnonzero(m.pid == pid)
+        usual_before = np.cumsum(~slow[of_process])
+        slow_before = np.maximum(np.cumsum(slow[of_process]), MOST_FIRST_CALLS)
+        goes_on = np.append(np.diff(kind[of_process]) == 0, False) & begins[of_process]
+        late[of_process] = (usual_before > slow_before) & ~goes_on
+    return np.flatnonzero(slow & late)
+
+
+def _earliest(at: np.ndarray) -> int:
+    """Return how many intervals of a kind are its earliest ones: a tenth, to the nearest (2 of 15 to 24), but one at least."""
+    return min(max(1, (len(at) + 5) // 10), MOST_FIRST_CALLS)
+
+
 def _runs_what_they_run(m: Measured, number: int, remaining: np.ndarray) -> bool:
     """Return whether an interval launched all kernels that the others have in common, at least one.
 
@@ -617,8 +659,7 @@ def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
     at:    the positions of the kind's intervals, rising
     total: the time (ns) of the label
     """
-    tenth = (len(at) + 5) // 10  # to the nearest: 2 of 15 to 24
-    earliest = min(max(1, tenth), MOST_FIRST_CALLS)
+    earliest = _earliest(at)
     first = list[int]()
     for number in at[:earliest].tolist():
         if _is_first(m, at, number, first, total):

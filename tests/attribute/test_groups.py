@@ -135,11 +135,30 @@ def test_a_first_call_whose_kernels_take_longer_is_none():
     assert ([0], "first") not in rows(measured([100, *[50] * 9], idle=[5, *[5] * 9], new=[0]))
 
 
-def test_a_later_call_that_runs_a_new_kernel_is_one_too():
+def test_what_comes_late_is_no_first_call_even_if_it_runs_a_new_kernel():
     us = noisy(30)
     us[17] = 700
-    assert ([17], "first") in rows(measured(us, new=[17]))
-    assert ([17], "first") not in rows(measured(us))
+    assert ([17], "slow") in rows(measured(us, new=[17]))
+    assert ([17], "slow") in rows(measured(us))
+
+
+@pytest.mark.parametrize(
+    ("odd", "role"),
+    [
+        (
+            [10, 21, 32],
+            "slow",
+        ),  # p10: the last batch of each epoch is smaller, and compiled for at first
+        ([10, 11, 12], "first"),  # a helper times something else from there on
+        ([2, 21, 32], "first"),  # among the first repetitions of the label
+    ],
+)
+def test_a_size_that_is_new_in_the_middle_of_others_is_no_first_call(odd, role):
+    us = noisy(33)
+    us[odd] = 900_000, 300, 310
+    content = np.isin(np.arange(33), odd)
+    found = rows(measured(us, content=content, names=content, count=1 + content, new=odd[:1]))
+    assert (odd[:1], role) in found
 
 
 def test_a_slow_one_among_the_first_is_followed_by_none():

@@ -130,3 +130,77 @@ def test_savings_of_all_processes_are_not_of_one_run():
     whole = [("kernel", 960), ("host", 40)]
     drawn += [interval(f"run (process {pid})", *whole, kind="run", pid=pid, start=0) for pid in (1, 2)]  # fmt: skip
     assert answer(diagnose(analysis(drawn))).sentence.startswith("Run: its GPU work spans")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "asked", "padded"), [("triton_per_fused_add_0", True, False), ("gemm", False, True)]
+)
+def test_code_for_one_late_timing_needs_no_warm_up(kernel, asked, padded):
+    """p10: the last batch of an epoch, for which torch.compile compiles 960 ms, was left out as a first call."""
+    usual = repeat(40, "x", ("host", 150), ("api_launch", 5), ("kernel", 40), kind="host")
+    load = piece("api", 300, "cuModuleLoad")
+    pieces = ("host", 900_000), load, ("api_launch", 5), ("kernel", 30)
+    told = said(
+        usual, interval("x", *pieces, kind="host"), usual[:5], issued=[("kernel", kernel, 1)]
+    )
+    assert "is timing 41, 900 ms" in told.sentence
+    texts = [fix.sentence for fix in told.fixes]
+    assert any("compiles in timing 41" in text for text in texts) == asked
+    assert any("leave the odd one out" in text for text in texts) == padded
+    assert not any("run each once" in text or "first calls" in text for text in texts)
+    assert not told.remarks
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_range_around_a_late_timing_is_no_first_call(late):
+    """p10: "compiled epoch 1: first call", for its last batch; its label tells of that one."""
+    load = piece("api", 300, "cuModuleLoad")
+    pieces = ("host", 900_000), load, ("api_launch", 5), ("kernel", 30)
+    usual = [
+        interval("x", ("host", 150), ("kernel", 40), kind="host", start=200 * k) for k in range(40)
+    ]
+    around = interval("epoch", ("host", 6_000), *pieces, ("kernel", 9), kind="nvtx", start=2_000)
+    slow = [interval("x", *pieces, kind="host", start=8_000)] if late else []
+    told = said(usual, around, slow, issued=[("kernel", "gemm", 1)])
+    row = next(row for row in told.labels if row.label == "epoch")
+    assert (row.words == "first call") == (not late)
+    assert told.labels[0].label == "x" or not late
+
+
+@pytest.mark.parametrize(("collects_us", "named"), [(9_000, True), (1_000, False)])
+def test_garbage_collection_is_named_from_a_twentieth_on(collects_us, named):
+    """p05: one collection of 282 ms was 26 % of what was printed, and had no word."""
+    usual = repeat(
+        8, "x", *[p for _ in range(50) for p in (("host", 90), ("kernel", 2))], kind="host"
+    )
+    calls = [p for _ in range(500) for p in (("host", 90), ("kernel", 2))]
+    long = interval("x", piece("host", collects_us, "garbage collection"), *calls, kind="host")
+    told = said(usual, long)
+    assert ("CUDA 98 % (garbage collection 16 %)" in told.sentence) == named
+    alone = said(long)
+    assert ("Garbage collection takes" in alone.sentence) == named
+    assert any("gc.freeze" in fix.code for fix in told.fixes) == named
+
+
+@pytest.mark.parametrize("line", [73, 50])
+def test_timings_of_a_warm_up_are_not_told_of(line):
+    """p05: "run each once before", for the lengths of a call whose result is dropped: the program does that."""
+    begin, drawn = 0, []
+    for warm_up in (True, False) * 2:
+        us = 30_000 if warm_up and not drawn else 4_000
+        call = "cuLibraryLoadData" if us > 4_000 else "cuCtxGetCurrent"
+        work = ("host", us), piece("api", 20, call), ("kernel", 90)
+        name = f"a.py:{73 if warm_up else 74} (a.py:{line if warm_up else 50}-66)"
+        drawn.append(interval(name, ("host", 9 * us), ("kernel", 9), kind="host", start=begin))
+        drawn += [
+            interval("step", *work, kind="host", start=begin + 5 + (us + 200) * k) for k in range(7)
+        ]
+        begin += 10 * us
+    told = said(drawn, issued=[("kernel", "at::native::add", 1)])
+    row = next(row for row in told.labels if row.label == "step")
+    is_warm_up = line == 50
+    assert ("% of it is 21 of them, 4.11 ms each" in row.sentence) == is_warm_up
+    assert ("% of it is 7 of them, 30.1 ms each" in row.sentence) == (not is_warm_up)
+    findings = [f for group in told.groups for f in group.findings if f.label == "step"]
+    texts = [fix.sentence for finding in findings for fix in finding.advice]
+    assert any("run each once" in text for text in texts) == (not is_warm_up)
