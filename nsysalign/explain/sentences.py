@@ -87,8 +87,8 @@ _BEFORE_FIRST = 0.6
 _NAMED = 0.1
 #: Shares of the time of one timing and of all of them that differ by less say the same.
 _UNLIKE_ALL = 0.1
-#: Of a difference between two groups a part from this share on is most of it.
-_MOSTLY = 0.6
+#: A time is "mostly" what takes so much of it: of little more than half another thing is nearly as much.
+_MOSTLY = 2 / 3
 #: Of so many different kernels it is said which of them make the difference.
 _LEAST_TOLD = 2
 #: A part of it that misses all of it by less than this is all of it.
@@ -1259,7 +1259,7 @@ def _mostly(lead: Case, slow: Sequence[Group]) -> str:
     """
     kernel = _kernel_of_all(lead.group)
     alike = [group for group in slow if _kernel_of_all(group) == kernel]
-    is_most = 2 * sum(g.total_ns for g in alike) > sum(g.total_ns for g in slow)
+    is_most = sum(g.total_ns for g in alike) > _MOSTLY * sum(g.total_ns for g in slow)
     others = {_main_kernel(group) for group in lead.label.steady} - {"", kernel}
     if not kernel or not is_most or not others:
         return ""
@@ -1438,7 +1438,7 @@ def _is_all_gpu_work(part: _Part, sums: Sums) -> bool:
 
 def _mostly_earlier(sums: Sums) -> bool:
     """Whether most of what ran beside a host timer was launched before it."""
-    return 2 * sums.earlier > sums.worked
+    return sums.earlier > _MOSTLY * sums.worked
 
 
 def _parts_of(sums: Sums) -> dict[str, int]:
@@ -1505,7 +1505,7 @@ _CAUSE_OF_PART = {
 
 def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     """Return what a part of a group's time went to: "garbage collection", "pinned H2D", "stream 13"; '' if its ledger
-    does not say, or names several things of which none takes half."""
+    does not say, or names several things of which none is most of it."""
     entries = group.of_cause(_CAUSE_OF_PART.get(part, ""))
     if not entries:
         return ""
@@ -1517,7 +1517,7 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
     all_ns = sum(entry.ns for entry in entries)
-    if not largest.what or 2 * largest.ns < all_ns:
+    if not largest.what or largest.ns < _MOSTLY * all_ns:
         return ""
     return largest.what if largest.ns >= NEARLY_ALL * all_ns else f"mostly {largest.what}"
 
