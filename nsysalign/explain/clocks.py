@@ -117,15 +117,20 @@ def low_clock(facts: Facts, clocks: IntervalClocks) -> LowClock:
     often = ""
     if len(slowed) < len(counted):
         often = f" in {len(slowed):,} of {plural(len(counted), 'timing')}"
-    ran_at = clocks_in_words(clocks.sm_mhz[slowed])
+    ran_at = in_mhz(range_of_clocks(clocks.sm_mhz[slowed]))
     causes = causes_in_words(clocks.reasons[slowed])
     return LowClock(f"{LOW_CLOCK}{ran_at} of {highest_mhz} MHz{often} ({causes})", at_one_clock)
 
 
-def clocks_in_words(sm_mhz: np.ndarray, to: str = " to ") -> str:
-    """Return at which clock most of some timings ran, or from which to which: "1500", "1400 to 1700"."""
-    low, mhz, high = np.quantile(sm_mhz, (0.1, 0.5, 0.9))
-    return f"{low:.0f}{to}{high:.0f}" if high - low > CLOCK_SHARE * mhz else f"{mhz:.0f}"
+def range_of_clocks(sm_mhz: np.ndarray) -> tuple[float, ...]:
+    """Return at which clock most of some timings ran, or from which to which: (1500,), (1400, 1700)."""
+    low, mhz, high = np.quantile(sm_mhz, (0.1, 0.5, 0.9)).tolist()
+    return (low, high) if high - low > CLOCK_SHARE * mhz else (mhz,)
+
+
+def in_mhz(clocks: tuple[float, ...], to: str = " to ") -> str:
+    """Return `range_of_clocks` in words: "1500", "1400 to 1700"."""
+    return to.join(f"{mhz:.0f}" for mhz in clocks)
 
 
 def causes_in_words(reasons: np.ndarray) -> str:
@@ -175,19 +180,19 @@ def quicker_at_higher_clocks(facts: Facts, clocks: IntervalClocks) -> Mapping[in
             ran.setdefault(kernels, []).append((group.number, at))
     out = {}
     for same_kernels in ran.values():
-        for number, here in same_kernels:
-            by_clock = [at for _, at in same_kernels if _clocks_explain(here, at)]
+        for number, low in same_kernels:
+            by_clock = [high for _, high in same_kernels if _clocks_explain(low, high)]
             if by_clock:
-                out[number] = min(by_clock, key=lambda at: at.ns)._replace(here_ns=here.ns)
+                out[number] = min(by_clock, key=lambda high: high.ns)._replace(here_ns=low.ns)
     return out
 
 
-def _clocks_explain(here: AtHigherClock, there: AtHigherClock) -> bool:
-    """Return whether kernels take longer here than there, and the clocks explain it."""
-    by_clock = there.mhz / max(here.mhz, 1) - 1
-    longer = here.ns / max(there.ns, 1) - 1
-    least, most = _EXPLAINED
-    return by_clock >= CLOCK_SHARE and least * by_clock <= longer <= most * by_clock
+def _clocks_explain(low: AtHigherClock, high: AtHigherClock) -> bool:
+    """Return whether kernels take longer at the first clock than at the second one, and the clocks explain it."""
+    by_clock = high.mhz / max(low.mhz, 1) - 1
+    longer = low.ns / max(high.ns, 1) - 1
+    at_least, at_most = _EXPLAINED
+    return by_clock >= CLOCK_SHARE and at_least * by_clock <= longer <= at_most * by_clock
 
 
 def _put_clocks(

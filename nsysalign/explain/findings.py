@@ -151,7 +151,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     leading = {label.name: leading_case(facts, label, matrix) for label in labels}
     cases = list(leading.values())
     # label -> the reason that its caches are cold; what it takes unrecorded; a quicker case of the same lines
-    cold = dict(validity.cold_caches(cases))
+    cold = dict(validity.cold_caches(cases, clocks.clocks))
     unrecorded = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
     quicker = quicker_calls(cases)
     in_turns = facts.analysis.known.in_turns

@@ -32,6 +32,7 @@ from nsysalign.explain.case import (
     beside,
     spoken,
 )
+from nsysalign.explain.clauses import MOSTLY
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
@@ -87,8 +88,6 @@ _BEFORE_FIRST = 0.6
 _NAMED = 0.1
 #: Shares of the time of one timing and of all of them that differ by less say the same.
 _UNLIKE_ALL = 0.1
-#: A time is "mostly" what takes so much of it: of little more than half another thing is nearly as much.
-_MOSTLY = 2 / 3
 #: Of so many different kernels it is said which of them make the difference.
 _LEAST_TOLD = 2
 #: A part of it that misses all of it by less than this is all of it.
@@ -945,7 +944,7 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
     }
     part = max(more_ns, key=more_ns.__getitem__)
     # with others that are shorter by as much, or that overlap, they would not add up
-    if not _MOSTLY * difference_ns <= more_ns[part] <= (1 + _ROUNDING) * difference_ns:
+    if not MOSTLY * difference_ns <= more_ns[part] <= (1 + _ROUNDING) * difference_ns:
         return ""
     kernels: list[tuple[str, int]] = []
     if part == _KERNELS:
@@ -956,7 +955,7 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
             return ""
     difference = numbers.time("difference", difference_ns)
     text = f" The {difference} between {duration(shorter.typical_ns)} and {duration(longer.typical_ns)} are"
-    if kernels and kernels[0][1] >= _MOSTLY * difference_ns:
+    if kernels and kernels[0][1] >= MOSTLY * difference_ns:
         name, ns = kernels[0]
         return f"{text} mostly {safe_text(name)} ({numbers.time('kernel_1_difference', ns)})."
     of_these = " and ".join(
@@ -1259,7 +1258,7 @@ def _mostly(lead: Case, slow: Sequence[Group]) -> str:
     """
     kernel = _kernel_of_all(lead.group)
     alike = [group for group in slow if _kernel_of_all(group) == kernel]
-    is_most = sum(g.total_ns for g in alike) > _MOSTLY * sum(g.total_ns for g in slow)
+    is_most = sum(g.total_ns for g in alike) > MOSTLY * sum(g.total_ns for g in slow)
     others = {_main_kernel(group) for group in lead.label.steady} - {"", kernel}
     if not kernel or not is_most or not others:
         return ""
@@ -1438,7 +1437,7 @@ def _is_all_gpu_work(part: _Part, sums: Sums) -> bool:
 
 def _mostly_earlier(sums: Sums) -> bool:
     """Whether most of what ran beside a host timer was launched before it."""
-    return sums.earlier > _MOSTLY * sums.worked
+    return sums.earlier > MOSTLY * sums.worked
 
 
 def _parts_of(sums: Sums) -> dict[str, int]:
@@ -1517,7 +1516,7 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
     all_ns = sum(entry.ns for entry in entries)
-    if not largest.what or largest.ns < _MOSTLY * all_ns:
+    if not largest.what or largest.ns < MOSTLY * all_ns:
         return ""
     return largest.what if largest.ns >= NEARLY_ALL * all_ns else f"mostly {largest.what}"
 

@@ -25,17 +25,19 @@ from nsysalign.explain.case import (
     beside,
     spoken,
 )
+from nsysalign.explain.clauses import MOSTLY
 from nsysalign.explain.clocks import (
     CLOCK_SAMPLES,
     CLOCK_SHARE,
     AtHigherClock,
     IntervalClocks,
     causes_in_words,
-    clocks_in_words,
     held_down,
+    in_mhz,
     interval_clocks,
     low_clock,
     quicker_at_higher_clocks,
+    range_of_clocks,
 )
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
@@ -172,7 +174,9 @@ def _nothing_inside(case: Case) -> Reason | None:
         if _mostly_works(case.label):
             return None
         text = f"measures nothing of the GPU in {often} timings: {times} of CPU time"
-        return Reason("no-gpu-work-inside", CPU, "mostly no GPU work", text, numbers.evidence)
+        how_often = "mostly" if empty.with_it >= MOSTLY * empty.count else "often"
+        words = f"{how_often} no GPU work"
+        return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
     text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
 
@@ -602,17 +606,17 @@ class _Clocked(NamedTuple):
     reasons: np.ndarray
 
 
-def slowed(case: Case, said: ClocksOfRun) -> Reason | None:
+def slowed(case: Case, of_run: ClocksOfRun) -> Reason | None:
     """Return the reason that the clock of the GPU changed the measured time, if it did; None if not.
 
-    said: what the clock samples say about the run
+    of_run: what the clock samples say about the run
 
     There are two such reasons: the GPU could not run as fast as requested (power, heat, hardware) in half of the
     intervals or more, and the same kernels take less elsewhere in the run; or its clock differed between intervals and
     the kernels' times follow it.  Where it was slowed down in nearly all timings of the run, only those are compared
     with each other.
     """
-    group, clocks = case.group, said.clocks
+    group, clocks = case.group, of_run.clocks
     same_work = [g for g in case.label.steady if (g.kind, g.pid) == (group.kind, group.pid)]
     intervals = np.sort(np.concatenate([g.intervals for g in same_work]))
     kernel_ns = case.facts.column("kernel_only_upper_ns")[intervals].astype(float)
@@ -622,40 +626,41 @@ def slowed(case: Case, said: ClocksOfRun) -> Reason | None:
         return None
     reasons = clocks.reasons[intervals] & SLOWED_BITS
     timings = _Clocked(kernel_ns[known], clocks.sm_mhz[intervals], reasons)
-    if said.nearly_all:
+    if of_run.nearly_all:
         timings = _Clocked(*(values[reasons > 0] for values in timings))
-    reason = None if said.nearly_all else _throttled(case, intervals, said)
+    reason = None if of_run.nearly_all else _throttled(case, intervals, of_run)
     # if the largest kernel is not the same in all of them, time and clock (by the power it draws) both depend on which it is
     if reason is None and all(g.work.mains == 1 for g in same_work):
         reason = _two_clocks(timings)
     return reason
 
 
-def _throttled(case: Case, intervals: np.ndarray, said: ClocksOfRun) -> Reason | None:
+def _throttled(case: Case, intervals: np.ndarray, of_run: ClocksOfRun) -> Reason | None:
     """Return the reason that the GPU was held down in at least half of the timings, kernels are a good part of their time,
     and the same kernels took less at a higher clock in other timings of the run.  None if that is not so.
 
     intervals: the timings of the case's kind of work of which the clock is known
     """
-    quicker = said.quicker.get(case.group.number)
+    quicker = of_run.quicker.get(case.group.number)
     highest_mhz = int(case.facts.analysis.gpu_clocks["sm_max_mhz"].max())
-    is_slowed = held_down(said.clocks, highest_mhz)[intervals]
+    is_slowed = held_down(of_run.clocks, highest_mhz)[intervals]
     enough = quicker and quicker.here_ns >= WARN_SHARE * case.group.typical_ns
     if not quicker or not enough or is_slowed.mean() < TYPICAL_SHARE:
         return None
     slowed = intervals[is_slowed]
-    sm_mhz = said.clocks.sm_mhz[slowed]
-    numbers = Numbers({"sm_clock_mhz": float(np.median(sm_mhz)), "other_clock_mhz": quicker.mhz})
+    at_clocks = range_of_clocks(of_run.clocks.sm_mhz[slowed])
+    numbers = Numbers({"least_clock_mhz": at_clocks[0], "most_clock_mhz": at_clocks[-1]})
+    numbers.evidence["other_clock_mhz"] = quicker.mhz
     often = f"{numbers.count('slowed_timings', len(slowed))} of {numbers.count('clocked_timings', len(intervals))}"
-    here = numbers.time("kernel_here", quicker.here_ns)
-    there = numbers.time("kernel_there", quicker.ns)
+    takes = numbers.time("kernel_here", quicker.here_ns)
+    at_other = numbers.time("kernel_there", quicker.ns)
     where = "" if quicker.label == case.label.name else f" in {spoken(quicker.label)}"
     text = (
-        f"ran on a GPU that was slowed down in {often} timings ({causes_in_words(said.clocks.reasons[slowed])}), to "
-        f"{clocks_in_words(sm_mhz)} MHz: its kernels take {here}, the same ones {there} at {quicker.mhz:.0f} MHz{where}"
+        f"ran on a GPU that was slowed down in {often} timings ({causes_in_words(of_run.clocks.reasons[slowed])}), to "
+        f"{in_mhz(at_clocks)} MHz: its kernels take {takes}, the same ones {at_other} at {quicker.mhz:.0f} MHz{where}"
     )
     lost_ns = int(len(slowed) * (quicker.here_ns - quicker.ns))
-    words = f"slowed to {clocks_in_words(sm_mhz, '-')} MHz"
+    words = f"slowed to {in_mhz(at_clocks, '-')} MHz"
     return Reason("throttled", DOUBTFUL, words, text, numbers.evidence, lost_ns)
 
 
@@ -684,9 +689,8 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     slow_timings = numbers.count("at_the_low_clock", slow_count)
     often = f"{slow_timings} of {numbers.count('clocked_timings', len(sm_mhz))}"
     numbers.evidence |= {"low_clock_mhz": slow_mhz, "high_clock_mhz": fast_mhz}
-    slow = clocks_in_words(sm_mhz[~is_fast])
     text = (
-        f"ran at two clocks: in {often} timings the SM clock was {slow} instead of {fast_mhz:.0f} MHz, and kernels took "
+        f"ran at two clocks: in {often} timings the SM clock was about {slow_mhz:.0f} instead of {fast_mhz:.0f} MHz, and kernels took "
         f"{numbers.time('kernel_at_the_low_clock', slow_ns)} there, {numbers.time('kernel_at_the_high_clock', fast_ns)} in the others"
     )
     words = f"clock {slow_mhz:.0f}-{fast_mhz:.0f} MHz"
@@ -694,8 +698,9 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     return Reason("clock-changed", DOUBTFUL, words, text, numbers.evidence, lost_ns)
 
 
-def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
-    """Yield (label, reason) for each label whose kernels take longer than the same kernels in another label.
+def cold_caches(cases: list[Case], clocks: IntervalClocks) -> Iterator[tuple[str, Reason]]:
+    """Yield (label, reason) for each label whose kernels take longer than the same kernels in another label, and longer than
+    a lower clock would explain.
 
     cases: the leading case of each label
 
@@ -721,7 +726,7 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
         for ran in same_kernels:
             factor = ran.median_ns / max(warm.median_ns, 1)
             nearly_all_longer = np.percentile(ran.kernel_ns, 5) > np.percentile(warm.kernel_ns, 95)
-            if LEAST_COLD < factor < MOST_COLD and nearly_all_longer:
+            if LEAST_COLD * _by_clock(ran, warm, clocks) < factor < MOST_COLD and nearly_all_longer:
                 yield ran.case.label.name, _cold(ran, warm)
 
 
@@ -731,6 +736,16 @@ class _Ran(NamedTuple):
     case: Case
     kernel_ns: np.ndarray
     median_ns: float
+
+
+def _by_clock(slow: _Ran, quick: _Ran, clocks: IntervalClocks) -> float:
+    """Return how many times as long kernels take at a lower clock of the first of two cases; 1 where its clock is not known
+    to be lower."""
+    timings = [ran.case.group.intervals for ran in (slow, quick)]
+    if not all(clocks.known[numbers].all() for numbers in timings):
+        return 1.0
+    slow_mhz, quick_mhz = (float(np.median(clocks.sm_mhz[numbers])) for numbers in timings)
+    return max(quick_mhz / max(slow_mhz, 1), 1.0)
 
 
 def _cold(cold: _Ran, warm: _Ran) -> Reason:
