@@ -44,7 +44,7 @@ SLOWED = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 NOT_GIVEN = object()
 #: What clock samples say; what only the trace says.
 CLOCKED = {
-    "sm_clock_mhz", "highest_sm_clock_mhz", "low_clock_mhz", "high_clock_mhz", "slowed_timings", "clocked_timings",
+    "least_clock_mhz", "most_clock_mhz", "low_clock_mhz", "high_clock_mhz", "slowed_timings", "clocked_timings",
     "at_the_low_clock", "kernel_at_the_low_clock_ns", "kernel_at_the_high_clock_ns",
 }  # fmt: skip
 FROM_THE_TRACE = {
@@ -856,13 +856,15 @@ def _clocks_of(e: Evidence, numbers: list[int]) -> dict[str, set[float]]:
         return {}
     limit = 0.97 * spread([mhz for mhz, _, _ in known], 0.95)
     low, high = [o for o in known if o[0] < limit], [o for o in known if o[0] >= limit]
-    held = [mhz for mhz, _, h in known if h]
+    highest = max(c["sm_max_mhz"] for c in e.clocks)
+    held = [mhz for mhz, _, h in known if h and mhz <= 0.9 * highest]
     out = {
         "slowed_timings": {len(held)}, "clocked_timings": {len(known)}, "at_the_low_clock": {len(low)},
-        "highest_sm_clock_mhz": {max(c["sm_max_mhz"] for c in e.clocks)},
+        "median_mhz": {spread([mhz for mhz, _, _ in known], 0.5)},
     }  # fmt: skip
     if held:
-        out["sm_clock_mhz"] = {spread(held, 0.5)}
+        out["least_clock_mhz"] = {spread(held, 0.1), spread(held, 0.5)}
+        out["most_clock_mhz"] = {spread(held, 0.5), spread(held, 0.9)}
     for name, its in (("low", low), ("high", high)):
         if its:
             out[f"{name}_clock_mhz"] = {spread([mhz for mhz, _, _ in its], 0.5)}
@@ -1235,8 +1237,18 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return {"without_nsys_ns": int(without), "under_nsys_ns": int(under)}.get(
             key, 1 - without / under
         )
+    if key.startswith(
+        "kernel_at_the_"
+    ):  # of a few timings between two samples the clock may be either
+        possible = e.clocked(f)[key]
+        return 0.998 * min(possible), 1.002 * max(possible)
     if key in CLOCKED:
         return e.clocked(f)[key]
+    if key == "other_clock_mhz":  # that of any other group
+        of_groups = (_clocks_of(e, sorted(numbers)) for numbers in e.groups.values())
+        return {mhz for clocks in of_groups for mhz in clocks.get("median_mhz", ())}
+    if key == "kernel_there_ns" and f.rule == "throttled":  # at that clock
+        return {int(e.kernels_of(numbers)) for numbers in e.groups.values()}
     if key in ("kernel_here_ns", "kernel_there_ns", "slower_share"):
         here, there = e.kernels_of(group), e.fastest(f)
         return {"kernel_here_ns": int(here), "kernel_there_ns": int(there)}.get(

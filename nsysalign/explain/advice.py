@@ -330,6 +330,18 @@ def _copied_both_ways(case: Case) -> bool:
     return bool(to_gpu) and totals[0] == totals[1]
 
 
+def _copies_by_torch(case: Case) -> bool:
+    """Most time in calls that copy goes into those of the runtime, which torch calls: Numba's copies of the arrays that a
+    kernel is called with are the driver's, and no line of the program's makes them.  So it is where no such call is known,
+    unless all kernels are Numba's or CuPy's."""
+    causes = ("api_launch", "api", "sync")
+    calls = [e for cause in causes for e in case.group.of_cause(cause) if "Memcpy" in e.what]
+    if calls and not max(calls, key=lambda entry: entry.ns).what.startswith("cudaMemcpy"):
+        return False
+    kernels = _kernels(case)
+    return not kernels or not all(of_others(kernel.name) for kernel in kernels)
+
+
 def _gives_back(case: Case) -> bool:
     """Memory is given back to the driver and taken again, time and again."""
     calls = [entry.what for entry in case.group.of_cause("api")]
@@ -428,6 +440,9 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "compiles": _compiles,
     "very many": lambda case: case.operations >= VERY_MANY,
     "by Numba": _by_numba,
+    "only Numba's kernels": lambda case: (
+        bool(_kernels(case)) and all(of_numba(kernel.name) for kernel in _kernels(case))
+    ),
     "launches first": lambda case: case.launches_first,
     "library's loop": lambda case: case.of_library is not None,
     "recurrent": lambda case: _runs(case, _RECURRENT),
@@ -457,6 +472,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "more than a few waits": lambda case: case.group.work.waits > _FEW_READ,
     "copies for graphs": lambda case: case.copies_for_graphs > 0,
     "copies pageable": copies_pageable,
+    "copies by torch": _copies_by_torch,
     "pageable in": lambda case: _pageable(case, "H2D"),
     "pageable out": lambda case: _pageable(case, "D2H"),
     "pageable both ways": _copied_both_ways,
@@ -833,22 +849,22 @@ FASTER: tuple[Row, ...] = (
     Row("allocation-inside", "torch, allocates, not gives back",
         "Allocate once and reuse the memory",
         "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop"),
-    Row(f"{_CPU} api-launch", "torch, held by a copy",
+    Row(f"{_CPU} api-launch", "torch, copies by torch, held by a copy",
         "Pin the memory once, before the loop: the call then does not wait for the copy",
         _PIN),
-    Row("copy-inside", "torch, pageable both ways",
+    Row("copy-inside", "torch, copies by torch, pageable both ways",
         "As many bytes come back as are copied to the GPU. What does not change there, such as weights, need not come back: leave it on the GPU, "
         "or copy it each time from pinned memory",
         "host = [p.data.pin_memory() for p in m.parameters()]  # once;   "
         "for p, h in zip(m.parameters(), host): p.data = h  # instead of m.cpu()"),
-    Row("copy-inside", "torch, pageable in",
+    Row("copy-inside", "torch, copies by torch, pageable in",
         "Pin the memory once, before the loop{rate}: it copies faster and does not block the CPU",
         _PIN),
-    Row("copy-inside", "torch, pageable out",
+    Row("copy-inside", "torch, copies by torch, pageable out",
         "Copy to pinned memory{rate}, which is faster; allocate it once",
         "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x)"),
-    Row(f"{_CPU} copy-inside sync-inside api-launch", "Numba, pageable both ways",
-        "Move arrays that stay the same once, before the loop: one of NumPy's that a kernel is called with is copied there and back each time",
+    Row(f"{_CPU} copy-inside sync-inside api-launch", "python, only Numba's kernels, pageable both ways",
+        "Keep the arrays on the GPU: one of NumPy's that a kernel is called with is copied there and back each time",
         "d = cuda.to_device(a)  # once;   kernel[grid, block](d)  # in the loop"),
     Row("sync-inside", "CuPy, reads back",
         "Keep the value on the GPU: no float(), .get() or .item() inside; read it back once",

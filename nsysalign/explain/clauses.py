@@ -18,6 +18,8 @@ from textwrap import wrap
 
 #: Lines of what is said of a run, and their columns.
 _LINES, _COLUMNS = 3, 80
+#: A sentence says "mostly" of what takes so much: of little more than half, something else is nearly as much.
+MOSTLY = 2 / 3
 #: A screen breaks no line between a number and its unit.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s)(?!\w))")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.facts import WARN_SHARE, Facts
+from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts
+from nsysalign.label import Issued
 from nsysalign.model import CLOCK_REASONS, LOW_CLOCK, SLOWED_BITS
 from nsysalign.text import plural
 
@@ -22,6 +24,9 @@ CLOCK_SHARE = 0.03
 SLOWED_SHARE = 0.1
 #: Timings can be compared with each other if the GPU was slowed down in so many of them.
 _NEARLY_ALL = 0.9
+#: Two clocks explain that kernels take longer at the lower one if these are longer by such a share of what the clocks
+#: differ by: less follows something else as well, and more is something else.
+_EXPLAINED = 0.5, 1.25
 
 
 class IntervalClocks(NamedTuple):
@@ -65,51 +70,129 @@ def interval_clocks(facts: Facts) -> IntervalClocks:
     return clocks
 
 
-def note_on_low_clock(facts: Facts, clocks: IntervalClocks) -> str:
-    """Return a note on the clock at which nearly all timings ran, where the GPU was slowed down in them: they can be
-    compared with each other, and the low clock makes none of them doubtful.  "" if that is not so.
+class LowClock(NamedTuple):
+    """What is to be said of timings in which the GPU was slowed down.
 
-    It is so if the GPU was slowed down in `_NEARLY_ALL` of all timings, and of those of each label with enough of
-    them; and if no label's clock differs from that of all by more than changes a conclusion.  Timings of which
-    kernels are a small part are not counted.
+    note: at which clock it ran in them, and why; "" where it was slowed down in few timings of each label
+    nearly_all: whether it was slowed down in nearly all timings, at one clock: they can be compared with each other
     """
+
+    note: str
+    nearly_all: bool
+
+
+def held_down(clocks: IntervalClocks, highest_mhz: float) -> np.ndarray:
+    """Return, per interval, whether the GPU could not run as fast as requested, and its clock was clearly below the
+    highest one of the run."""
+    is_low = clocks.sm_mhz <= (1 - SLOWED_SHARE) * highest_mhz
+    return clocks.known & is_low & ((clocks.reasons & SLOWED_BITS) > 0)
+
+
+def low_clock(facts: Facts, clocks: IntervalClocks) -> LowClock:
+    """Return what is to be said of the timings in which the GPU was slowed down.
+
+    Where it was in half of the timings of a label there is a note.  They can be compared with each other if it was in
+    `_NEARLY_ALL` of all timings, and of those of each label with enough of them; and if no label's clock differs from
+    that of all by more than changes a conclusion.  Timings of which kernels are a small part are not counted.
+    """
+    if facts.analysis.gpu_clocks.empty:
+        return LowClock("", False)
     kernel_ns = facts.column("kernel_only_upper_ns")
     counts = clocks.known & (kernel_ns >= WARN_SHARE * facts.column("elapsed_ns")) & (kernel_ns > 0)
-    is_slowed = (clocks.reasons & SLOWED_BITS) > 0
+    highest_mhz = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
+    is_slowed = held_down(clocks, highest_mhz)
     of_labels = [np.concatenate([g.intervals for g in label.steady]) for label in facts.labels]
     timings_of = [timings[counts[timings]] for timings in of_labels]
-    counted = np.unique(np.concatenate([*timings_of, np.empty(0, int)]))
+    timings_of = [timings for timings in timings_of if len(timings) >= CLOCK_SAMPLES]
+    if not any(is_slowed[timings].mean() >= TYPICAL_SHARE for timings in timings_of):
+        return LowClock("", False)
+    counted = np.unique(np.concatenate(timings_of))
     slowed = counted[is_slowed[counted]]
-    if len(slowed) < max(CLOCK_SAMPLES, _NEARLY_ALL * len(counted)):
-        return ""
     mhz = float(np.median(clocks.sm_mhz[slowed]))
-    highest_mhz = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
-    if mhz > (1 - SLOWED_SHARE) * highest_mhz:
-        return ""
-    for timings in timings_of:
-        if len(timings) < CLOCK_SAMPLES:
-            continue
-        is_apart = abs(np.median(clocks.sm_mhz[timings]) - mhz) > SLOWED_SHARE * mhz
-        if is_apart or is_slowed[timings].mean() < _NEARLY_ALL:
-            return ""
-    return _low_clock_in_words(clocks, slowed, len(counted), highest_mhz)
+    at_one_clock = all(
+        is_slowed[timings].mean() >= _NEARLY_ALL
+        and abs(np.median(clocks.sm_mhz[timings]) - mhz) <= SLOWED_SHARE * mhz
+        for timings in timings_of
+    )
+    often = ""
+    if len(slowed) < len(counted):
+        often = f" in {len(slowed):,} of {plural(len(counted), 'timing')}"
+    ran_at = in_mhz(range_of_clocks(clocks.sm_mhz[slowed]))
+    causes = causes_in_words(clocks.reasons[slowed])
+    return LowClock(f"{LOW_CLOCK}{ran_at} of {highest_mhz} MHz{often} ({causes})", at_one_clock)
 
 
-def _low_clock_in_words(
-    clocks: IntervalClocks, slowed: np.ndarray, count: int, highest_mhz: int
-) -> str:
-    """Return at which clock the GPU ran in most timings, and why.
+def range_of_clocks(sm_mhz: np.ndarray) -> tuple[float, ...]:
+    """Return at which clock most of some timings ran, or from which to which: (1500,), (1400, 1700)."""
+    low, mhz, high = np.quantile(sm_mhz, (0.1, 0.5, 0.9)).tolist()
+    return (low, high) if high - low > CLOCK_SHARE * mhz else (mhz,)
 
-    slowed:      the numbers of the intervals in which it was slowed down
-    count:       of how many timings the clock is known
-    highest_mhz: the highest clock of the run
+
+def in_mhz(clocks: tuple[float, ...], to: str = " to ") -> str:
+    """Return `range_of_clocks` in words: "1500", "1400 to 1700"."""
+    return to.join(f"{mhz:.0f}" for mhz in clocks)
+
+
+def causes_in_words(reasons: np.ndarray) -> str:
+    """Return why the GPU was slowed down in some timings."""
+    return ", ".join(
+        text for bit, text in CLOCK_REASONS.items() if (reasons & SLOWED_BITS & bit).any()
+    )
+
+
+class AtHigherClock(NamedTuple):
+    """Timings of the same kernels as those of a group, which ran at a higher clock and took less, as the clocks say.
+
+    label: theirs
+    mhz: the clock at which most of them ran
+    ns: how long the kernels took there
+    here_ns: the same in the group
     """
-    low, mhz, high = np.quantile(clocks.sm_mhz[slowed], (0.1, 0.5, 0.9))
-    ran_at = f"{low:.0f} to {high:.0f}" if high - low > CLOCK_SHARE * mhz else f"{mhz:.0f}"
-    reasons = clocks.reasons[slowed] & SLOWED_BITS
-    causes = ", ".join(text for bit, text in CLOCK_REASONS.items() if (reasons & bit).any())
-    often = "" if len(slowed) == count else f" in {len(slowed):,} of {plural(count, 'timing')}"
-    return f"{LOW_CLOCK}{ran_at} of {highest_mhz} MHz{often} ({causes})"
+
+    label: str
+    mhz: float
+    ns: float
+    here_ns: float
+
+
+def quicker_at_higher_clocks(facts: Facts, clocks: IntervalClocks) -> Mapping[int, AtHigherClock]:
+    """Return number of a group -> the group of the run in which the same kernels took least, where these ran at a higher
+    clock that explains it.
+
+    The same kernels have the same names and grids.  Only there the clock changes what a reader compares: of other
+    kernels no one knows what they take at another clock.
+
+    a: gemm, 128 blocks     5.44 us at 1980 MHz
+    b: gemm, 128 blocks     6.66 us at 1586 MHz        22 % longer, and 25 % follow from the clocks: b -> a
+    c: gemm, 132 blocks     1.56 ms at 1575 MHz        nothing to compare it with
+    """
+    kernel_ns = facts.column("kernel_only_upper_ns")
+    ran: dict[tuple[Issued, ...], list[tuple[int, AtHigherClock]]] = {}
+    for label in facts.labels:
+        for group in label.steady:
+            kernels = group.work.of_kind("kernel")
+            timings = group.intervals[clocks.known[group.intervals]]
+            is_same = all(kernel.blocks > 0 for kernel in kernels)
+            if not kernels or not is_same or len(timings) < CLOCK_SAMPLES:
+                continue
+            mhz, ns = np.median(clocks.sm_mhz[timings]), np.median(kernel_ns[timings])
+            at = AtHigherClock(label.name, float(mhz), float(ns), 0.0)
+            ran.setdefault(kernels, []).append((group.number, at))
+    out = {}
+    for same_kernels in ran.values():
+        for number, low in same_kernels:
+            by_clock = [high for _, high in same_kernels if _clocks_explain(low, high)]
+            if by_clock:
+                out[number] = min(by_clock, key=lambda high: high.ns)._replace(here_ns=low.ns)
+    return out
+
+
+def _clocks_explain(low: AtHigherClock, high: AtHigherClock) -> bool:
+    """Return whether kernels take longer at the first clock than at the second one, and the clocks explain it."""
+    by_clock = high.mhz / max(low.mhz, 1) - 1
+    longer = low.ns / max(high.ns, 1) - 1
+    at_least, at_most = _EXPLAINED
+    return by_clock >= CLOCK_SHARE and at_least * by_clock <= longer <= at_most * by_clock
 
 
 def _put_clocks(

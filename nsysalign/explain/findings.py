@@ -29,7 +29,7 @@ from nsysalign.explain.case import (
     shown_groups,
     starts_in_warm_up,
 )
-from nsysalign.explain.clocks import IntervalClocks, interval_clocks, note_on_low_clock
+from nsysalign.explain.clocks import interval_clocks, low_clock
 from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
 from nsysalign.explain.preparing import A_SEARCH, LOAD_NS, LOADS, times_compiled
@@ -127,7 +127,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
             else:
                 findings.append((rule.name, outcome))
     notes += _notes_on_unchecked(facts)
-    if on_clock := note_on_low_clock(facts, interval_clocks(facts)):
+    if on_clock := low_clock(facts, interval_clocks(facts)).note:
         notes.append(on_clock)
 
     def order(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
@@ -152,8 +152,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     elsewhere, and on what the label takes where it is not recorded.
     """
     matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
-    clocks = interval_clocks(facts)
-    nearly_all = bool(note_on_low_clock(facts, clocks))
+    clocks = validity.clocks_of_run(facts)
     labels = [label for label in facts.labels if not label.inside]
     # the segments that nearly every label needs are read in one go: those of its first group
     facts.read(group for label in labels for group in shown_groups(label)[:1])
@@ -161,7 +160,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     leading = {label.name: leading_case(facts, label, matrix, in_warm_up) for label in labels}
     cases = list(leading.values())
     # label -> the reason that its caches are cold; what it takes unrecorded; a quicker case of the same lines
-    cold = dict(validity.cold_caches(cases))
+    cold = dict(validity.cold_caches(cases, clocks.clocks))
     unrecorded = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
     quicker = quicker_calls(cases)
     in_turns = facts.analysis.known.in_turns
@@ -170,7 +169,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         empty = None if reason else validity.partly_empty(case)
         if empty and not cause_of(case):  # the others mean what they say: nothing else is the story
             reason = empty
-        reason = reason or _milder_reason(case, clocks, nearly_all, cold.get(label.name))
+        reason = reason or _milder_reason(case, clocks, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
         else:
@@ -211,15 +210,15 @@ def _reason(
 
 
 def _milder_reason(
-    case: Case, clocks: IntervalClocks, nearly_all: bool, cold: validity.Reason | None
+    case: Case, clocks: validity.ClocksOfRun, cold: validity.Reason | None
 ) -> validity.Reason | None:
     """Return why a number that is about its own work is longer than it need be: a low clock of the GPU, else cold caches;
     else that it spreads; None if it is none of these.
 
-    nearly_all: as in `validity.slowed`
+    clocks: what the clock samples say about the run
     cold: the reason that the label's caches are cold, None if they are not
     """
-    longer = validity.slowed(case, clocks, nearly_all) if clocks.known.any() else None
+    longer = validity.slowed(case, clocks) if clocks.clocks.known.any() else None
     longer = longer or cold
     # longer kernels are not the story where something else takes more time
     if longer and not _more_is_avoidable(case, longer):

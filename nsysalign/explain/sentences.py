@@ -32,6 +32,7 @@ from nsysalign.explain.case import (
     beside,
     spoken,
 )
+from nsysalign.explain.clauses import MOSTLY
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
@@ -90,8 +91,6 @@ GARBAGE_SHARE = 0.05
 _NAMED = 0.1
 #: Shares of the time of one timing and of all of them that differ by less say the same.
 _UNLIKE_ALL = 0.1
-#: Of a difference between two groups a part from this share on is most of it.
-_MOSTLY = 0.6
 #: Of so many different kernels it is said which of them make the difference.
 _LEAST_TOLD = 2
 #: A part of it that misses all of it by less than this is all of it.
@@ -996,7 +995,7 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
     }
     part = max(more_ns, key=more_ns.__getitem__)
     # with others that are shorter by as much, or that overlap, they would not add up
-    if not _MOSTLY * difference_ns <= more_ns[part] <= (1 + _ROUNDING) * difference_ns:
+    if not MOSTLY * difference_ns <= more_ns[part] <= (1 + _ROUNDING) * difference_ns:
         return ""
     kernels: list[tuple[str, int]] = []
     if part == _KERNELS:
@@ -1007,7 +1006,7 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
             return ""
     difference = numbers.time("difference", difference_ns)
     text = f" The {difference} between {duration(shorter.typical_ns)} and {duration(longer.typical_ns)} are"
-    if kernels and kernels[0][1] >= _MOSTLY * difference_ns:
+    if kernels and kernels[0][1] >= MOSTLY * difference_ns:
         name, ns = kernels[0]
         return f"{text} mostly {safe_text(name)} ({numbers.time('kernel_1_difference', ns)})."
     of_these = " and ".join(
@@ -1314,7 +1313,7 @@ def _mostly(lead: Case, slow: Sequence[Group]) -> str:
     """
     kernel = _kernel_of_all(lead.group)
     alike = [group for group in slow if _kernel_of_all(group) == kernel]
-    is_most = 2 * sum(g.total_ns for g in alike) > sum(g.total_ns for g in slow)
+    is_most = sum(g.total_ns for g in alike) > MOSTLY * sum(g.total_ns for g in slow)
     others = {_main_kernel(group) for group in lead.label.steady} - {"", kernel}
     if not kernel or not is_most or not others:
         return ""
@@ -1493,7 +1492,7 @@ def _is_all_gpu_work(part: _Part, sums: Sums) -> bool:
 
 def _mostly_earlier(sums: Sums) -> bool:
     """Whether most of what ran beside a host timer was launched before it."""
-    return 2 * sums.earlier > sums.worked
+    return sums.earlier > MOSTLY * sums.worked
 
 
 def _parts_of(sums: Sums) -> dict[str, int]:
@@ -1560,7 +1559,7 @@ _CAUSE_OF_PART = {
 
 def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     """Return what a part of a group's time went to: "garbage collection", "pinned H2D", "stream 13"; '' if its ledger
-    does not say, or names several things of which none takes half."""
+    does not say, or names several things of which none is most of it."""
     entries = group.of_cause(_CAUSE_OF_PART.get(part, ""))
     if not entries:
         return ""
@@ -1572,10 +1571,14 @@ def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
     if part == "waiting" and largest.stream >= 0:
         return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
     all_ns = sum(entry.ns for entry in entries)
-    if part == "CPU outside CUDA" and collects_garbage(group) and 2 * garbage_ns(group) < all_ns:
+    if (
+        part == "CPU outside CUDA"
+        and collects_garbage(group)
+        and garbage_ns(group) < MOSTLY * all_ns
+    ):
         share = numbers.share(f"group_{group.number}_garbage", garbage_ns(group), group.total_ns)
         return f"{GARBAGE_COLLECTION} {share}"
-    if not largest.what or 2 * largest.ns < all_ns:
+    if not largest.what or largest.ns < MOSTLY * all_ns:
         return ""
     return largest.what if largest.ns >= NEARLY_ALL * all_ns else f"mostly {largest.what}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,12 +25,25 @@ from nsysalign.explain.case import (
     beside,
     spoken,
 )
-from nsysalign.explain.clocks import CLOCK_SAMPLES, CLOCK_SHARE, SLOWED_SHARE, IntervalClocks
+from nsysalign.explain.clauses import MOSTLY
+from nsysalign.explain.clocks import (
+    CLOCK_SAMPLES,
+    CLOCK_SHARE,
+    AtHigherClock,
+    IntervalClocks,
+    causes_in_words,
+    held_down,
+    in_mhz,
+    interval_clocks,
+    low_clock,
+    quicker_at_higher_clocks,
+    range_of_clocks,
+)
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
 from nsysalign.label import Group, Issued, Label
-from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
+from nsysalign.model import LAUNCH_QUEUE, SLOWED_BITS
 from nsysalign.text import kernel_name, of
 
 #: Pairs of events with nothing between them that measure more than this are no floor.
@@ -162,7 +175,9 @@ def _nothing_inside(case: Case) -> Reason | None:
         if _mostly_works(case.label):
             return None
         text = f"measures nothing of the GPU in {often} timings: {times} of CPU time"
-        return Reason("no-gpu-work-inside", CPU, "mostly no GPU work", text, numbers.evidence)
+        how_often = "mostly" if empty.with_it >= MOSTLY * empty.count else "often"
+        words = f"{how_often} no GPU work"
+        return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
     text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
 
@@ -586,6 +601,26 @@ def _overlapping(case: Case) -> Reason | None:
 # --- clocks, caches, spread: what makes the number another one ---
 
 
+class ClocksOfRun(NamedTuple):
+    """What the samples of the GPUs' clocks say about a run.
+
+    clocks: about each interval
+    nearly_all: as in `clocks.LowClock`
+    quicker: as `clocks.quicker_at_higher_clocks` returns it
+    """
+
+    clocks: IntervalClocks
+    nearly_all: bool
+    quicker: Mapping[int, AtHigherClock]
+
+
+def clocks_of_run(facts: Facts) -> ClocksOfRun:
+    """Return what the samples of the GPUs' clocks say about a run."""
+    clocks = interval_clocks(facts)
+    quicker = quicker_at_higher_clocks(facts, clocks)
+    return ClocksOfRun(clocks, low_clock(facts, clocks).nearly_all, quicker)
+
+
 def spread(case: Case) -> Reason | None:
     """Return the reason that the timings of a group differ so much that no one number stands for them, though they are of
     one kind of work and one pace; None if that is not so.
@@ -620,17 +655,17 @@ class _Clocked(NamedTuple):
     reasons: np.ndarray
 
 
-def slowed(case: Case, clocks: IntervalClocks, nearly_all: bool) -> Reason | None:
+def slowed(case: Case, of_run: ClocksOfRun) -> Reason | None:
     """Return the reason that the clock of the GPU changed the measured time, if it did; None if not.
 
-    clocks: what the clock samples say about each interval
-    nearly_all: whether the GPU was slowed down in nearly all timings of the run (`clocks.note_on_low_clock`): then only
-        those are compared with each other
+    of_run: what the clock samples say about the run
 
     There are two such reasons: the GPU could not run as fast as requested (power, heat, hardware) in half of the
-    intervals or more, or its clock differed between intervals and the kernels' times follow it.
+    intervals or more, and the same kernels take less elsewhere in the run; or its clock differed between intervals and
+    the kernels' times follow it.  Where it was slowed down in nearly all timings of the run, only those are compared
+    with each other.
     """
-    group = case.group
+    group, clocks = case.group, of_run.clocks
     same_work = [g for g in case.label.steady if (g.kind, g.pid) == (group.kind, group.pid)]
     intervals = np.sort(np.concatenate([g.intervals for g in same_work]))
     kernel_ns = case.facts.column("kernel_only_upper_ns")[intervals].astype(float)
@@ -640,38 +675,41 @@ def slowed(case: Case, clocks: IntervalClocks, nearly_all: bool) -> Reason | Non
         return None
     reasons = clocks.reasons[intervals] & SLOWED_BITS
     timings = _Clocked(kernel_ns[known], clocks.sm_mhz[intervals], reasons)
-    if nearly_all:
+    if of_run.nearly_all:
         timings = _Clocked(*(values[reasons > 0] for values in timings))
-    reason = None if nearly_all else _throttled(case, timings)
+    reason = None if of_run.nearly_all else _throttled(case, intervals, of_run)
     # if the largest kernel is not the same in all of them, time and clock (by the power it draws) both depend on which it is
     if reason is None and all(g.work.mains == 1 for g in same_work):
         reason = _two_clocks(timings)
     return reason
 
 
-def _throttled(case: Case, timings: _Clocked) -> Reason | None:
-    """Return the reason that the GPU was slowed down in at least half of the timings, and that it matters: the
-    clock was clearly below the run's highest one, and kernels are a good part of the time.  None if that is not so.
+def _throttled(case: Case, intervals: np.ndarray, of_run: ClocksOfRun) -> Reason | None:
+    """Return the reason that the GPU was held down in at least half of the timings, kernels are a good part of their time,
+    and the same kernels took less at a higher clock in other timings of the run.  None if that is not so.
+
+    intervals: the timings of the case's kind of work of which the clock is known
     """
-    is_slowed = timings.reasons > 0
-    if is_slowed.mean() < TYPICAL_SHARE:
-        return None
-    slowed_mhz = float(np.median(timings.sm_mhz[is_slowed]))
+    quicker = of_run.quicker.get(case.group.number)
     highest_mhz = int(case.facts.analysis.gpu_clocks["sm_max_mhz"].max())
-    kernel_share = np.median(timings.kernel_ns / np.maximum(case.group.typical_ns, 1))
-    if slowed_mhz > (1 - SLOWED_SHARE) * highest_mhz or kernel_share < WARN_SHARE:
+    is_slowed = held_down(of_run.clocks, highest_mhz)[intervals]
+    enough = quicker and quicker.here_ns >= WARN_SHARE * case.group.typical_ns
+    if not quicker or not enough or is_slowed.mean() < TYPICAL_SHARE:
         return None
-    causes = [text for bit, text in CLOCK_REASONS.items() if (timings.reasons & bit).any()]
-    numbers = Numbers({"sm_clock_mhz": slowed_mhz, "highest_sm_clock_mhz": highest_mhz})
-    slowed_count = numbers.count("slowed_timings", int(is_slowed.sum()))
-    often = f"{slowed_count} of {numbers.count('clocked_timings', len(is_slowed))}"
+    slowed = intervals[is_slowed]
+    at_clocks = range_of_clocks(of_run.clocks.sm_mhz[slowed])
+    numbers = Numbers({"least_clock_mhz": at_clocks[0], "most_clock_mhz": at_clocks[-1]})
+    numbers.evidence["other_clock_mhz"] = quicker.mhz
+    often = f"{numbers.count('slowed_timings', len(slowed))} of {numbers.count('clocked_timings', len(intervals))}"
+    takes = numbers.time("kernel_here", quicker.here_ns)
+    at_other = numbers.time("kernel_there", quicker.ns)
+    where = "" if quicker.label == case.label.name else f" in {spoken(quicker.label)}"
     text = (
-        f"ran on a GPU that was slowed down in {often} timings ({', '.join(causes)}), to {slowed_mhz:.0f} MHz; "
-        f"the highest SM clock of the run is {highest_mhz} MHz"
+        f"ran on a GPU that was slowed down in {often} timings ({causes_in_words(of_run.clocks.reasons[slowed])}), at "
+        f"{in_mhz(at_clocks)} MHz: its kernels take {takes}, the same ones {at_other} at {quicker.mhz:.0f} MHz{where}"
     )
-    # at the highest clock the kernels would have taken so much less
-    lost_ns = int(timings.kernel_ns[is_slowed].sum() * (1 - slowed_mhz / highest_mhz))
-    words = f"slowed to {slowed_mhz:.0f} MHz"
+    lost_ns = int(len(slowed) * (quicker.here_ns - quicker.ns))
+    words = f"slowed to {in_mhz(at_clocks, '-')} MHz"
     return Reason("throttled", DOUBTFUL, words, text, numbers.evidence, lost_ns)
 
 
@@ -701,7 +739,7 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     often = f"{slow_timings} of {numbers.count('clocked_timings', len(sm_mhz))}"
     numbers.evidence |= {"low_clock_mhz": slow_mhz, "high_clock_mhz": fast_mhz}
     text = (
-        f"ran at two clocks: in {often} timings the SM clock was {slow_mhz:.0f} instead of {fast_mhz:.0f} MHz, and kernels took "
+        f"ran at two clocks: in {often} timings at about {slow_mhz:.0f} instead of {fast_mhz:.0f} MHz; kernels took "
         f"{numbers.time('kernel_at_the_low_clock', slow_ns)} there, {numbers.time('kernel_at_the_high_clock', fast_ns)} in the others"
     )
     words = f"clock {slow_mhz:.0f}-{fast_mhz:.0f} MHz"
@@ -709,8 +747,9 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     return Reason("clock-changed", DOUBTFUL, words, text, numbers.evidence, lost_ns)
 
 
-def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
-    """Yield (label, reason) for each label whose kernels take longer than the same kernels in another label.
+def cold_caches(cases: list[Case], clocks: IntervalClocks) -> Iterator[tuple[str, Reason]]:
+    """Yield (label, reason) for each label whose kernels take longer than the same kernels in another label, and longer than
+    a lower clock would explain.
 
     cases: the leading case of each label
 
@@ -739,7 +778,8 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
             nearly_all_longer = np.percentile(ran.kernel_ns, 5) > np.percentile(warm.kernel_ns, 95)
             is_after_fill = bool(ran.after_fill) and warm.after_fill is False
             largest_factor = MOST_AFTER_FILL if is_after_fill else MOST_COLD
-            if LEAST_COLD < factor < largest_factor and nearly_all_longer:
+            least_factor = LEAST_COLD * _by_clock(ran, warm, clocks)
+            if least_factor < factor < largest_factor and nearly_all_longer:
                 yield ran.case.label.name, _cold(ran, warm, is_after_fill=is_after_fill)
 
 
@@ -751,6 +791,16 @@ class _Ran(NamedTuple):
     kernel_ns: np.ndarray
     median_ns: float
     after_fill: bool | None
+
+
+def _by_clock(slow: _Ran, quick: _Ran, clocks: IntervalClocks) -> float:
+    """Return how many times as long kernels take at a lower clock of the first of two cases; 1 where its clock is not known
+    to be lower."""
+    timings = [ran.case.group.intervals for ran in (slow, quick)]
+    if not all(clocks.known[numbers].all() for numbers in timings):
+        return 1.0
+    slow_mhz, quick_mhz = (float(np.median(clocks.sm_mhz[numbers])) for numbers in timings)
+    return max(quick_mhz / max(slow_mhz, 1), 1.0)
 
 
 def _cold(cold: _Ran, warm: _Ran, *, is_after_fill: bool) -> Reason:

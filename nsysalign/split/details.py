@@ -26,7 +26,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.causes import CAUSE, CAUSES, WITH_A_NAME
-from nsysalign.intervals import Columns, distinct, ragged
+from nsysalign.intervals import FAR, Columns, distinct, ragged
 from nsysalign.model import KIND, MOST_STREAMS, Alignment, Trace
 from nsysalign.split.pieces import (
     DETAILS,
@@ -197,6 +197,14 @@ class Details:
         self._last_on = last_on
         self._stream_of_lane = alignment.lanes["stream"].to_numpy()
         self._texts = _Texts(trace)
+        # of ranges that the program did not open: none lies around a window
+        of_program = trace.program_ranges
+        self._range_start = np.where(of_program, trace.ranges["start_ns"].to_numpy(), FAR)
+        self._range_end = trace.ranges["end_ns"].to_numpy()
+        # a run is all that a program did: what lies around it is the program's
+        is_run = (alignment.windows["kind"] == "run").to_numpy()
+        self._opened = np.where(is_run, -FAR, alignment.windows["open_ns"].to_numpy())
+        self._closed = alignment.windows["close_ns"].to_numpy()
         self._keys = _Keys(len(alignment.lanes), len(self._texts.texts))
         empty = np.empty(0, np.int64)
         self._sums = [_Sums(empty, empty, empty, empty, empty)]
@@ -206,6 +214,8 @@ class Details:
     def add(self, pieces: Pieces) -> None:
         """Add the nanoseconds of pieces to their windows."""
         rows, key = self._keys_of(pieces)
+        tells = ~self._lie_in_range_around(pieces, rows, pieces.window[rows])
+        rows, key = rows[tells], key[tells]
         ns = pieces.end[rows] - pieces.start[rows]
         self._add(_added_up(pieces.window[rows], key, ns=ns))
 
@@ -220,6 +230,8 @@ class Details:
         first = np.searchsorted(end, spans.start, side="right")
         stop = np.searchsorted(start, spans.end)
         span, piece = ragged(first, np.maximum(stop - first, 0))
+        tells = ~self._lie_in_range_around(pieces, rows[piece], spans.window[span])
+        span, piece = span[tells], piece[tells]
         # what of the piece lies in the span
         begin = np.maximum(start[piece], spans.start[span])
         over = np.minimum(end[piece], spans.end[span])
@@ -233,6 +245,23 @@ class Details:
             pieces.cause[rows], pieces.detail[rows], pieces.lane[rows], text[rows]
         )
         return rows, key
+
+    def _lie_in_range_around(
+        self, pieces: Pieces, piece: np.ndarray, window: np.ndarray
+    ) -> np.ndarray:
+        """Return, per position of a piece, whether that goes by the name of an NVTX range that lies around the whole window beside it: that
+        is what the window is a part of, and not what the CPU did in it.
+
+        range    [ flush 4 MB                     ]
+        windows     [  )  [  ) [ step )                    around all three: their time outside of calls has no name
+        range                   [load]                     in the third one: that was in "load"
+        """
+        around = pieces.ref_kind[piece] == REF["nvtx"]
+        rows = np.flatnonzero(around)
+        ranges, windows = pieces.ref[piece[rows]], window[rows]
+        begins_before = self._range_start[ranges] <= self._opened[windows]
+        around[rows] = begins_before & (self._closed[windows] <= self._range_end[ranges])
+        return around
 
     def _texts_of(self, pieces: Pieces) -> np.ndarray:
         """Return, per piece (a stretch of time with one cause), the number of the text by which it goes in the table of

@@ -101,7 +101,6 @@ def test_every_kind_of_stretch(tmp_path):
         ("api_launch", "cudaLaunchKernel"): (8, "", "", 0, -1),
         ("event", "cudaEventRecordWithFlags"): (2, "", "", 0, -1),
         ("host", "inner"): (2.5, "", "", 0, -1),
-        ("host", "outer"): (9, "", "", 0, -1),
         ("memcpy", "copy"): (5, "H2D", "pageable", 4096, -1),
         ("memcpy", "staging"): (35, "H2D", "pageable", 0, -1),
         ("profiler", "CUPTI buffer flush"): (0.5, "", "", 0, -1),
@@ -110,6 +109,24 @@ def test_every_kind_of_stretch(tmp_path):
     }
     (copy,) = rows[rows["detail"] == "copy"].itertuples()
     assert copy.bandwidth_gb_s == pytest.approx(4096 / 5_000)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "named"),
+    [
+        (-20, 200, set()),  # a whole benchmark
+        (7, 200, {"range"}),  # begins inside
+        (-20, 100, {"range"}),  # ends inside
+    ],
+)
+def test_a_range_around_an_interval_is_not_what_the_cpu_did_in_it(tmp_path, start, end, named):
+    """A benchmark's "flush 4 MB" was "mostly" what the CPU did between two records; it was one of two such ranges."""
+    w = world()
+    kernel(w, (80, 84), (90, 100))
+    w.ranges.append(Range("range", start, end, MAIN))
+    events(w, 6, (152, 154), 160)
+    rows = details(analysed(w, tmp_path))
+    assert set(rows.loc[rows["cause"] == "host", "detail"]) == named
 
 
 def test_what_another_stream_is_to_it(tmp_path):

@@ -897,7 +897,7 @@ def test_what_never_warms_up_is_not_run_once_before(kernel, often, code):
     [
         # h07: 3 of 7 train on the GPU, for most of the time
         (626_000, "host-gap", "GPU idle 97 %"),
-        (2_626_000, "no-gpu-work-inside", "mostly no GPU work"),
+        (2_626_000, "no-gpu-work-inside", "often no GPU work"),
     ],
 )
 def test_a_part_without_gpu_work_does_not_stand_for_all(cpu_us, rule, words):
@@ -979,6 +979,35 @@ def test_arrays_that_numba_copies_there_and_back(back, advised):
     table = frames.check(pd.DataFrame([row | {"kernel": kernel}]), frames.KERNELS)
     fixes = answer(diagnose(replace(drawn, kernels=table, known=Known(python="3.12")))).fixes
     assert any("to_device" in fix.code for fix in fixes) == advised
+
+
+@pytest.mark.parametrize(
+    ("call", "kernel", "code"),
+    [
+        ("cudaMemcpyAsync", "at::native::add", "pin_memory"),
+        ("cuMemcpyHtoDAsync_v2", "at::native::add", ""),
+        ("cudaMemcpyAsync", "_ZN6cudapy8__main__5scaleB2v1", "to_device"),
+        ("cuMemcpyHtoDAsync_v2", "_ZN6cudapy8__main__5scaleB2v1", "to_device"),
+    ],
+)
+def test_only_what_torch_copies_can_be_pinned(call, kernel, code):
+    """In a program of torch's, NumPy's arrays went to a kernel of Numba's: "x = x.pin_memory(); x.cuda(non_blocking=True)"."""
+    copies = [("memcpy", f"{way} pageable", 3) for way in ("H2D", "D2H")]
+    held = (piece("api_launch", 900, call), ("api_launch", 60), ("kernel", 90))
+    drawn = repeat(20, "x", *held)
+    told = issuing(analysis(drawn), [("kernel", kernel, 1), *copies])
+    table = frames.check(
+        pd.DataFrame(
+            [
+                dict.fromkeys(frames.KERNELS.names, 0)
+                | {"label": "x", "kind": "kernel", "kernel": name}
+                for name in (kernel, "at::native::fill")
+            ]
+        ),
+        frames.KERNELS,
+    )
+    codes = "".join(fix.code for fix in answer(diagnose(replace(told, kernels=table))).fixes)
+    assert code in codes and ("pin_memory" in codes) == (code == "pin_memory")
 
 
 KERNELS_IN_LOOPS = [

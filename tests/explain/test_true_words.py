@@ -112,6 +112,14 @@ def test_a_call_is_most_of_the_calls_only_where_it_takes_half(largest_us, named)
     assert ("most in cudaHostUnregister" in told(drawn).sentence) == named
 
 
+@pytest.mark.parametrize(("largest_us", "named"), [(300, False), (450, True)])
+def test_mostly_is_two_thirds(largest_us, named):
+    """Of 49.3 ms outside CUDA 25.0 were in one of two ranges: "mostly pass 1 size 224"."""
+    pieces = piece("host", largest_us, "load"), piece("host", 200, "augment"), *LAUNCH
+    drawn = [*repeat(20, "x", *pieces), *repeat(20, "x", ("kernel", 90), ("kernel", 90))]
+    assert ("(mostly load)" in told(drawn).sentence) == named
+
+
 def test_a_first_call_is_in_the_calls_that_launch_as_well():
     """17.6 ms, of which 'it is a first call' named 20 us and 0.9 ms: the launch loaded the code."""
     load = piece("api", 9_000, "cuLibraryLoadData")

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.explain.clauses import MOSTLY
 from nsysalign.explain.facts import LAUNCHES
 from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
@@ -551,7 +552,7 @@ def _round_trips(ran: Ran, gaps: Stretches) -> RoundTrips | None:
     if not count:
         return None
     longest = dict(ns_of_call.most_common(MOST_NAMED))
-    are_most = 2 * sum(longest.values()) > in_calls_ns
+    are_most = sum(longest.values()) >= MOSTLY * in_calls_ns
     return RoundTrips(
         ns=sum(int(trips.ns.sum()) for trips in outside),
         count=count,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsysalign.explain.clauses import Clause, Cut, until
+from nsysalign.explain.clauses import MOSTLY, Clause, Cut, until
 from nsysalign.explain.facts import (
     ALLOCATES,
     GRAPH_LAUNCH,
@@ -438,7 +438,9 @@ def _explain_copies(run: Run, back: RoundTrips) -> Explanation:
         clauses.append(Clause(", the CPU outside of CUDA"))
     else:
         outside_ns = back.ns - back.in_calls_ns
-        clauses.append(Clause(", the CPU mostly outside of CUDA"))
+        is_mostly = outside_ns >= MOSTLY * back.ns
+        outside = "mostly outside of CUDA" if is_mostly else "outside of CUDA for most of it"
+        clauses.append(Clause(f", the CPU {outside}"))
         clauses.append(Clause(f" ({span(outside_ns)})", {Cut.DETAIL: ""}))
         evidence["between_copies_outside_ns"] = outside_ns
     if back.calls and back.in_calls_ns >= _MANY_CALLS * back.ns:
@@ -504,7 +506,7 @@ def _explain_set_up(run: Run, inside: InRange) -> Explanation:
     mostly = ""
     # a call counts for so much of the set-up as cannot have passed in idle time outside of it
     elsewhere_ns = run.idle_ns - inside.name_ns
-    if len(ns_of_call) and 2 * (ns_of_call.max() - elsewhere_ns) > inside.name_ns:
+    if len(ns_of_call) and ns_of_call.max() - elsewhere_ns >= MOSTLY * inside.name_ns:
         mostly = f", mostly in {ns_of_call.idxmax()}"
     clauses = (
         Clause(f"for {span(inside.name_ns)} of that the CPU was in {safe_text(inside.name)}"),
@@ -808,7 +810,8 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
     count = int((share_up_to_call < _CALLS_SHARE).sum()) + 1
     names = [str(name) for name in ns_of_call.index[: min(count, MOST_NAMED)]]
     named = " and ".join(names)
-    shorter = {Cut.WORDS: f", mostly {named}", Cut.DETAIL: ""}
+    is_mostly = share_up_to_call.iloc[len(names) - 1] >= MOSTLY
+    shorter = {Cut.WORDS: f", mostly {named}" if is_mostly else "", Cut.DETAIL: ""}
     explanation.clauses += (Clause(f", most of it in {named}", shorter),)
     # the one that took longest is also the one that was called most often: how often is known of that
     if cause.causes == ("sync",) and names[0] == idle_time.sync_call:
