@@ -656,7 +656,7 @@ def _throttled(case: Case, intervals: np.ndarray, of_run: ClocksOfRun) -> Reason
     at_other = numbers.time("kernel_there", quicker.ns)
     where = "" if quicker.label == case.label.name else f" in {spoken(quicker.label)}"
     text = (
-        f"ran on a GPU that was slowed down in {often} timings ({causes_in_words(of_run.clocks.reasons[slowed])}), to "
+        f"ran on a GPU that was slowed down in {often} timings ({causes_in_words(of_run.clocks.reasons[slowed])}), at "
         f"{in_mhz(at_clocks)} MHz: its kernels take {takes}, the same ones {at_other} at {quicker.mhz:.0f} MHz{where}"
     )
     lost_ns = int(len(slowed) * (quicker.here_ns - quicker.ns))
@@ -690,7 +690,7 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     often = f"{slow_timings} of {numbers.count('clocked_timings', len(sm_mhz))}"
     numbers.evidence |= {"low_clock_mhz": slow_mhz, "high_clock_mhz": fast_mhz}
     text = (
-        f"ran at two clocks: in {often} timings the SM clock was about {slow_mhz:.0f} instead of {fast_mhz:.0f} MHz, and kernels took "
+        f"ran at two clocks: in {often} timings at about {slow_mhz:.0f} instead of {fast_mhz:.0f} MHz; kernels took "
         f"{numbers.time('kernel_at_the_low_clock', slow_ns)} there, {numbers.time('kernel_at_the_high_clock', fast_ns)} in the others"
     )
     words = f"clock {slow_mhz:.0f}-{fast_mhz:.0f} MHz"

@@ -94,7 +94,7 @@ def test_the_same_kernel_at_a_clock_that_is_held_down():
     assert (row.verdict, row.words, row.findings) == (
         "doubtful", "slowed to 1500 MHz", ("throttled",),
     )  # fmt: skip
-    assert "slowed down in 20 of 20 timings (software power cap), to 1500 MHz" in row.sentence
+    assert "slowed down in 20 of 20 timings (software power cap), at 1500 MHz" in row.sentence
     assert "its kernels take 120 us, the same ones 92.0 us at 1980 MHz in y" in row.sentence
     assert next(row for row in said.labels if row.label == "y").verdict == "gpu_bound"
 

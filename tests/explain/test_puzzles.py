@@ -34,7 +34,7 @@ EXPECTED: dict[str, tuple[str, str, int] | None] = {
     "allocation": ("cudaMalloc", "allocation-inside", 0),
     "captured": ("captured into a CUDA graph", "captured-events", 1),
     "clean": None,
-    "clocks": ("slowed|SM clock", "throttled", 0),
+    "clocks": ("slowed|two clocks", "throttled", 0),
     "cold_l2": ("cold L2", "cold-l2", 0),
     "contention": ("stream 13 kept the GPU busy", "queued", 0),
     "copy_pageable": ("copying: .*pageable", "copy-inside", 0),
