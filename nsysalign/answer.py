@@ -26,7 +26,7 @@ from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
 from nsysalign.explain.case import LOADING_SHARE, shown_groups
-from nsysalign.explain.clauses import fits, in_three_lines
+from nsysalign.explain.clauses import Cut, fits, in_three_lines, sentences_of_three_lines
 from nsysalign.explain.facts import (
     details_of,
     nothing_timed_is_seen,
@@ -46,6 +46,7 @@ from nsysalign.explain.preparing import (
     tries_kernels,
 )
 from nsysalign.explain.proof import Proof, proof_of
+from nsysalign.explain.runs.set_up import SET_UP_SHARE
 from nsysalign.explain.same_kernel import quicker_elsewhere
 from nsysalign.explain.validity import too_early
 from nsysalign.explain.verdict import (
@@ -1072,7 +1073,26 @@ def _sentence_of_leading(
         return _sentence_of_run(leading, analysis, findings)
     # a finding with a verdict is the one finding of its label; others are remarks beside it
     of_label = (f for f in findings if f.label == leading.label and f.verdict)
-    return leading.sentence, next(of_label, None)
+    sentence, about = leading.sentence, next(of_label, None)
+    set_up = _set_up_in_calls(analysis) if leading.kind == "nvtx" else ""
+    if set_up:
+        sentence = f"{set_up} {sentences_of_three_lines(sentence)}"
+    return sentence, about
+
+
+def _set_up_in_calls(analysis: Analysis) -> str:
+    """Return what is said in few words of CUDA calls before the GPU's first work that take most of a process's time; '' where
+    none do.  Program ranges hide that: their GPU work begins behind it, and the calls may lie in one of them.
+
+    from_arrow   [ cudaMemsetAsync, 2.03 s                 ]   [ ]
+    GPU                                                   KK   KK
+    """
+    for finding in analysis.findings.itertuples(index=False):
+        calls_ns = finding.evidence.get("before_first_work_ns", 0)
+        if finding.rule == "set-up" and calls_ns >= SET_UP_SHARE * finding.evidence["whole_ns"]:
+            texts = finding.shorter or (finding.title,)
+            return safe_text(texts[min(Cut.SET_UP - 1, len(texts) - 1)])
+    return ""
 
 
 def failed_early(analysis: Analysis) -> bool:

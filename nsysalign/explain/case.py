@@ -177,6 +177,8 @@ OWN_CODE_NS = 50_000
 NEARLY_ALL = 0.9
 #: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
 GOOD_PART = 1 / 3
+#: ... and what is less than this share of it makes none of it.
+HARDLY = 0.1
 #: The time of each launch is said of a graph that replays so many.
 MANY_CAPTURED = 10
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
@@ -771,6 +773,14 @@ class Case:
         operations_of_wait = OFTEN_READ if self.copies_back else OFTEN
         often = 0 < self.operations <= operations_of_wait * self.group.work.waits
         return often and (self._twin_ns == 0 or self.left_for_waits)
+
+    @property
+    def waits_beside_calls(self) -> bool:
+        """Whether it waits for the GPU, which is hardly idle meanwhile, but is for a good part while the CPU is in calls that
+        launch nothing, as those that allocate: then the waits are for kernels that run, and do not make it idle."""
+        is_hardly_waiting = self.ns("sync") < HARDLY * self.idle_ns
+        is_calling = self.ns("api") >= GOOD_PART * self.idle_ns
+        return self.group.work.waits > 0 and is_hardly_waiting and is_calling and not self.on_host
 
     @property
     def _without_waits_ns(self) -> int:

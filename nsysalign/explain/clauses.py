@@ -22,6 +22,8 @@ _LINES, _COLUMNS = 3, 80
 MOSTLY = 2 / 3
 #: A screen breaks no line between a number and its unit.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s)(?!\w))")
+#: Where a sentence begins behind another one.
+_BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z\d])")
 
 
 class Cut(IntEnum):
@@ -94,3 +96,15 @@ def fits(head: str, tail: str) -> bool:
     text = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", f"{head} {tail}".strip())
     sentence, stop, behind = text.partition(". ")
     return len(wrap(sentence + stop, _COLUMNS)) + len(wrap(behind, _COLUMNS)) <= _LINES
+
+
+def sentences_of_three_lines(text: str) -> str:
+    """Return as many sentences of a text as three lines have room for, the first two in any case."""
+    first, *later = _BETWEEN_SENTENCES.split(text)
+    kept = " ".join([first, *later[:1]])
+    for sentence in later[1:]:
+        longer = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", f"{kept} {sentence}")
+        if len(wrap(longer, _COLUMNS)) > _LINES:
+            break
+        kept = f"{kept} {sentence}"
+    return kept

@@ -483,7 +483,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     sizes = "" if makes else sentences.of_first_sizes(case, numbers)
     if sizes:
         text += sizes
-    elif not makes and (
+    elif not (makes or case.waits_beside_calls) and (
         rule == "host-gap" or (rule == "allocation-inside" and case.in_long_pieces)
     ):
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
@@ -585,6 +585,7 @@ def cause_of(case: Case) -> str:
     # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
     waits_often = case.waits_often or case.one.share(case.one.sync) >= _LEAST_CAUSE
     waits_hold_up = case.group.work.waits and waits_often and case.left_for_waits and can_be_held_up
+    waits_hold_up = waits_hold_up and not case.waits_beside_calls
     # the CPU's own code is the story, whatever waits beside it, if it is most of the time and comes in long pieces, or
     # in one; unless another thread launched the work: then the timing thread's code holds up nothing
     host_ns = case.ns("host")

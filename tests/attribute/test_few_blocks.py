@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nsysalign import frames
 from nsysalign.explain.runs.blocks import small_launches
 from nsysalign.model import KIND, Gpu
 from nsysalign.trace.info import gpus as gpus_of
@@ -26,7 +27,9 @@ def ran(*rows: tuple) -> SimpleNamespace:
     shape = np.ones((len(table), 6), np.int64)
     shape[:, 0], shape[:, 3] = table["blocks"], table["threads"]
     table = table.assign(kind=kind, process=7 << 24, device=0, row=np.arange(len(table))[::-1])
-    return SimpleNamespace(operations=table, names=NAMES, shapes=lambda rows: shape[::-1][rows])
+    table = table.assign(context=1, stream=7, call=-1)
+    shapes, streams = (lambda rows: shape[::-1][rows]), frames.empty(frames.STREAMS)
+    return SimpleNamespace(operations=table, names=NAMES, shapes=shapes, streams=streams)
 
 
 def lacking(lack: str, rows) -> list[tuple[int, int]]:

@@ -97,7 +97,7 @@ def test_the_name_of_a_run_is_said_once():
     name = "run (process 60666, GPU 0)"
     found, before = findings("several pauses", "by one call", name)
     said, _ = in_three_lines(found.behind, before.shorter)
-    assert said.startswith("Process 60666, GPU 0: 607 of 890 ms are cudaFree before the GPU's")
+    assert said.startswith("Process 60666, GPU 0: 607 of 890 ms are set-up before the GPU's")
     assert said.count("60666") == 1 and ". Then the GPU ran nothing for" in said
     assert all("rocess 60666" in text for text in found.shorter)
 

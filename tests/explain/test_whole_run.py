@@ -13,19 +13,20 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from simulator import export
-from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
+from simulator.world import BLOCKING, D2H, LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
 from nsysalign.explain.clauses import Cut
-from nsysalign.explain.runs.blocks import SmallLaunches
+from nsysalign.explain.runs.blocks import SmallLaunches, small_launches
 from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime, RoundTrips
 from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import Rounds
-from nsysalign.model import Known
+from nsysalign.model import Gpu, Known
 from nsysalign.store import database
+from nsysalign.trace.read import read_trace
 
 from .drawing import analysis, diagnose, interval, piece, repeat
 
@@ -711,6 +712,45 @@ def test_kernels_with_few_blocks(what, ns, more, title):
     assert "few-blocks" not in rules(replace(drawn, kernels=kernels))
 
 
+@pytest.mark.parametrize(
+    ("flag", "late_ns", "between", "said", "advised"),
+    [
+        (BLOCKING, 0, 7, "4 streams took turns, as work on the default stream lies between", "Create the streams with cudaStreamNonBlocking"),
+        # what else keeps them apart is not known: no more than that they are in use
+        (NON_BLOCKING, 0, 7, "was launched with 1 block", "Give each launch more blocks"),
+        (BLOCKING, 42_000, 7, "was launched with 1 block", "Give each launch more blocks"),  # launched too late to overlap
+        (BLOCKING, 0, 13, "was launched with 1 block", "Give each launch more blocks"),
+    ],
+)  # fmt: skip
+def test_streams_that_the_default_stream_keeps_apart(
+    tmp_path, flag, late_ns, between, said, advised
+):
+    """A public program launches on nine streams, and each time on the default stream as well.
+
+    stream 13   [ 1 block ]
+    default                [K]
+    stream 14                 [ 1 block ]
+    """
+    world = World(streams={7: LEGACY} | dict.fromkeys(range(13, 17), flag))
+    for k in range(4):
+        at = 200_000 * k
+        call = at + late_ns if late_ns else 30_000 * k
+        world.kernel(
+            at + 60_000, at + 240_000, world.call("launch", call, call + 4_000), 13 + k, block=64
+        )
+        call += 10_000
+        world.kernel(
+            at + 245_000, at + 250_000, world.call("launch", call, call + 4_000), between, name="f"
+        )
+    world.end = 1_000_000
+    trace, _ = export.write(world, tmp_path)
+    few, *_ = small_launches(read_trace(trace), {0: Gpu(108, 0, 0)})
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    found = rules(replace(drawn, of_runs=(few._replace(pid=1),)))["few-blocks"]
+    assert said in found.title and found.faster.startswith(advised)
+    assert "other streams" not in found.faster or flag == BLOCKING
+
+
 def test_the_warm_up_does_not_lead():
     drawn = [repeat(6, name, ("host", 300), ("kernel", 100)) for name in ("Warm-up", "step")]
     found = diagnose(analysis(*drawn)).findings
@@ -772,8 +812,32 @@ def test_set_up_is_said_first_where_little_else_happens(tmp_path):
 
     made = recorded(tmp_path, draw)
     sentence = answer(made).sentence
-    first = "60 of 61.3 ms are cudaMalloc before the GPU's first work."
+    first = "60 of 61.3 ms are set-up before the GPU's first work (cudaMalloc)."
     assert sentence.startswith(first) and len(sentence) > len(first)
+
+
+@pytest.mark.parametrize(("set_up_ms", "is_first"), [(60, True), (6, False)])
+def test_set_up_is_said_first_where_ranges_lead_too(tmp_path, set_up_ms, is_first):
+    """A public program: 2.03 of 2.26 s lie in the first call of a range, whose work on the GPU takes 2 ms.
+
+    range   [ cudaMalloc                [launch] ]   [ [launch] ]
+    G                                      [K]           [K]
+    """
+
+    def draw(w):
+        begin = set_up_ms * 1_000_000
+        w.call("other", 0, begin)
+        for k in range(5):
+            at = begin + 10_000_000 * k
+            w.ranges.append(Range("step", at if k else 0, at + 9_000_000, 500))
+            w.kernel(at + 20_000, at + 120_000, w.call("launch", at + 10_000, at + 14_000))
+            w.kernel(
+                at + 8_010_000, at + 8_110_000, w.call("launch", at + 8_000_000, at + 8_004_000)
+            )
+
+    sentence = answer(recorded(tmp_path, draw, until=120_000_000)).sentence
+    assert sentence.startswith("60 of ") == is_first
+    assert "step: its GPU work spans" in sentence
 
 
 def test_set_up_without_calls(tmp_path):

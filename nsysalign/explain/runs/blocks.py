@@ -12,6 +12,7 @@ from nsysalign.explain.clauses import Clause, Cut, until
 from nsysalign.explain.facts import SMALL_NS, TYPICAL_SHARE, WARN_SHARE
 from nsysalign.explain.finding import Findings
 from nsysalign.model import KIND, WARP, Gpu, Trace, pid_of
+from nsysalign.place.streams import BLOCKING, LEGACY_DEFAULT
 from nsysalign.text import kernel_name, of, plural, span
 from nsysalign.trace.nccl import NCCL_KERNEL
 
@@ -20,12 +21,18 @@ if TYPE_CHECKING:
 
 #: Grids of more kernels than this are not read.
 _MOST_KERNELS = 200_000
+#: A stream on which small kernels run for this share of their time is the only one.  Work on the default stream keeps
+#: streams apart where it stands between this share of the neighbours on different ones, so many at least.
+_ON_ONE, _KEPT_APART, _FEWEST_APART = 0.9, 0.9, 2
+_STREAM = ["process", "context", "stream"]
 #: What is no computation: torch.cuda._sleep holds up a stream.
 _SLEEPS = "spin_kernel"
 _ENOUGH = 1 << 40
-_MORE_BLOCKS = (
-    "Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
-    "or run other work beside it, on other streams"
+_MORE_BLOCKS = "Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data"
+_OTHER_STREAMS = "; or run other work beside it, on other streams"
+_NON_BLOCKING = (
+    "Create the streams with cudaStreamNonBlocking, or compile with --default-stream per-thread: work on the legacy "
+    "default stream waits for all other streams, and they wait for it"
 )
 _MORE_THREADS = "Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
 
@@ -44,6 +51,8 @@ class SmallLaunches(NamedTuple):
     multiprocessors: int  # 0: not known
     kinds: int = 1  # kernels of this sort
     longest_ns: int = 0  # how long the one that is named ran
+    on_streams: bool = False  # they run on several streams
+    kept_apart: int = 0  # streams that take turns, as work on the default stream stands between
 
 
 def small_launches_of(trace: Trace) -> list[SmallLaunches]:
@@ -92,7 +101,7 @@ def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]
 
 def _table_of_launches(trace: Trace) -> pd.DataFrame:
     """Return a row per kernel and graph of the trace, with the columns start_ns, end_ns, ns, name_id, process,
-    device, blocks (of its grid) and threads (of a block).
+    device, context, stream, call, blocks (of its grid) and threads (of a block).
 
     CUDA graphs, collectives, kernels that only sleep and kernels of unknown size count as large enough:
     they have _ENOUGH blocks of a whole warp.
@@ -114,7 +123,8 @@ def _table_of_launches(trace: Trace) -> pd.DataFrame:
         if _SLEEPS in name or NCCL_KERNEL.search(name)
     ]
     is_sized = (blocks > 0) & ~table["name_id"].isin(no_computation).to_numpy()
-    return table[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
+    columns = ["start_ns", "end_ns", "name_id", "device", "call", *_STREAM]
+    return table[columns].assign(
         ns=table["end_ns"] - table["start_ns"],
         blocks=np.where(is_sized, blocks, _ENOUGH),
         threads=np.where(is_sized, threads, WARP),
@@ -210,7 +220,44 @@ def _small_launches_of_lack(
         multiprocessors=multiprocessors,
         kinds=int(matters.sum()),
         longest_ns=int(ns_of_shape.max()),
+        on_streams=small.groupby(_STREAM)["ns"].sum().max() < _ON_ONE * small["ns"].sum(),
+        kept_apart=_kept_apart(trace, small),
     )
+
+
+def _kept_apart(trace: Trace, small: pd.DataFrame) -> int:
+    """Return on how many streams small kernels take turns because work on the legacy default stream stands between
+    them; 0 where that is not known of nearly all neighbours on different streams.
+
+    Each was launched before the one in front of it ended: it waited, and for nothing but the default stream's work.
+
+    stream 13       [ 1 block  ]
+    default stream              [K]
+    stream 14          launched    [ 1 block  ]
+
+    small: rows of `_table_of_launches` of one device
+    """
+    flags = trace.streams.set_index(_STREAM)["flag"]
+    flags = flags[~flags.index.duplicated()]
+    on_blocking = small.join(flags, on=_STREAM)
+    on_blocking = on_blocking[on_blocking["flag"] == BLOCKING].sort_values("start_ns")
+    by_default = trace.operations.join(flags[flags == LEGACY_DEFAULT], on=_STREAM, how="inner")
+    by_default = by_default[by_default["device"].isin(small["device"])].sort_values("start_ns")
+    before, behind = on_blocking.iloc[:-1], on_blocking.iloc[1:]
+    on_another = before["stream"].to_numpy() != behind["stream"].to_numpy()
+    before, behind = before[on_another], behind[on_another]
+    if len(behind) < _FEWEST_APART or by_default.empty:
+        return 0
+    ended_ns, begun_ns = before["end_ns"].to_numpy(), behind["start_ns"].to_numpy()
+    call = behind["call"].to_numpy()
+    launched_ns = trace.calls["start_ns"].to_numpy()[np.maximum(call, 0)]
+    waited = (call >= 0) & (launched_ns < ended_ns)
+    # the first work on the default stream behind the one, if it ended before the other
+    place = np.searchsorted(by_default["start_ns"].to_numpy(), ended_ns)
+    stands = np.append(by_default["end_ns"].to_numpy(), np.iinfo(np.int64).max)[place] <= begun_ns
+    if (waited & stands).sum() < max(_KEPT_APART * len(behind), _FEWEST_APART):
+        return 0
+    return len(on_blocking[_STREAM].drop_duplicates())
 
 
 def few_blocks(run: Run) -> Findings:
@@ -222,10 +269,10 @@ def few_blocks(run: Run) -> Findings:
     """
     lacks = {small.lack: small for small in run.facts_by(SmallLaunches)}
     says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.warm_ns
-    for lack_name, share, advice in (
-        ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
-        ("fewer_blocks", TYPICAL_SHARE, _MORE_BLOCKS),
-        ("few_threads", WARN_SHARE, _MORE_THREADS),
+    for lack_name, share in (
+        ("few_blocks", WARN_SHARE),
+        ("fewer_blocks", TYPICAL_SHARE),
+        ("few_threads", WARN_SHARE),
     ):
         if lack_name == "fewer_blocks" and says_half:
             continue  # what is said of half of the GPU is not said of a third of it once more
@@ -256,12 +303,25 @@ def few_blocks(run: Run) -> Findings:
             has = f", and the GPU has {count:,} multiprocessors" if count else ""
             whole = Clause(has, {Cut.WORDS: ""})
             evidence["multiprocessors"] = count or None  # None is left out
+        apart, cut = "", Cut.DETAIL
+        if lack_name != "few_threads" and few.kept_apart:
+            apart = f": {few.kept_apart} streams took turns, as work on the default stream lies between them"
+            evidence["streams"], cut = few.kept_apart, Cut.SECOND_CLAUSE
         launched = until(
-            Cut.DETAIL,
-            Clause(f": {kernel_name(few.kernel)}"),
+            cut,
+            Clause(f"{';' if apart else ':'} {kernel_name(few.kernel)}"),
             Clause(of_others, {Cut.REMARK: ""}),
             Clause(f" was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"),
             whole,
         )
-        title = (Clause(f"for {of(few.ns, run.elapsed_ns)} {lacking}"), *launched)
-        yield run.finding(title, advice, loss_ns=few.unused_ns, **evidence)
+        title = (Clause(f"for {of(few.ns, run.elapsed_ns)} {lacking}{apart}"), *launched)
+        yield run.finding(title, _advice(few), loss_ns=few.unused_ns, **evidence)
+
+
+def _advice(few: SmallLaunches) -> str:
+    """Return what to do about small launches: other streams are advised only where they are not in use."""
+    if few.lack == "few_threads":
+        return _MORE_THREADS
+    if few.kept_apart:
+        return _NON_BLOCKING
+    return _MORE_BLOCKS if few.on_streams else f"{_MORE_BLOCKS}{_OTHER_STREAMS}"

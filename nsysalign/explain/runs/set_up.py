@@ -158,27 +158,28 @@ def _said_of_calls(known: SetUp) -> tuple[tuple[Clause, ...], dict[str, int]]:
         "gpu_works_ns": known.busy_ns,
         "before_call_ns": before.most_ns,
     }
-    pass_in_calls = f"{of(before.ns, known.whole_ns)} pass in CUDA calls"
+    # where most of it lies in ranges the program counts it
+    in_range = 2 * known.before_in.ns > known.until_ns
+    verb = "pass in" if in_range else "are set-up in"
+    calls = f"{of(before.ns, known.whole_ns)} {verb} CUDA calls"
     of_call = f" ({before.most} {span(before.most_ns)})"
     if before.most_ns >= _NEARLY_ALL * before.ns and same_unit(before.most_ns, known.whole_ns):
-        by_call = f"{of(before.most_ns, known.whole_ns)} are {before.most}"
-        calls = Clause(pass_in_calls, {Cut.SET_UP: by_call})
-        call = Clause(of_call, {Cut.SET_UP: ""})
+        # one call stands for all of them
+        short = f"{of(before.most_ns, known.whole_ns)} are {before.most if in_range else 'set-up'}"
+        of_one = "" if in_range else f" ({before.most})"
+        call = Clause(of_call, {Cut.SET_UP: of_one, Cut.CALL: "", Cut.CAUSE: of_one})
     else:
-        in_calls = f"{of(before.ns, known.whole_ns)} are CUDA calls"
-        calls = Clause(pass_in_calls, {Cut.SET_UP: in_calls})
+        short = f"{of(before.ns, known.whole_ns)} are {'CUDA calls' if in_range else 'set-up'}"
         call = _beside_the_cause(of_call)
-    clauses = [calls, Clause(" before the GPU's first work"), call]
+    clauses = [Clause(calls, {Cut.SET_UP: short}), Clause(" before the GPU's first work"), call]
     if after.ns >= _AFTERWARDS * known.whole_ns:
         clauses += [
             Clause(f", {span(after.ns)} after its last"),
             _beside_the_cause(f" ({after.most} {span(after.most_ns)})"),
         ]
         evidence |= {"after_last_work_ns": after.ns, "after_call_ns": after.most_ns}
-    if 2 * known.before_in.ns > known.until_ns:  # most of it is in ranges: the program counts it
+    if in_range:
         clauses.append(Clause(f": in its own range {known.before_in.name}"))
-    else:
-        clauses.append(Clause(": set-up", {Cut.SET_UP: ""}))
     return (*clauses, _gpu_works(known)), evidence
 
 
