@@ -24,6 +24,8 @@ NCCL_SHARE = 0.2
 _MOST_BESIDE = 2
 #: A kernel with less of the kernel time is not worth looking at.
 _MUCH = 0.1
+#: With less of it than this, making it quicker changes little: it is named, and no tool for it.
+_WORTH_A_LOOK = 1 / 3
 #: The times of a kernel that ran so often differ much where their mean is so many times their median.
 _FEWEST_SPREAD, _SPREAD = 20, 1.5
 
@@ -107,7 +109,9 @@ def _of_largest_kernel(rows: pd.DataFrame, kernel_time: str) -> str:
     if CAT.search(largest["kernel"]):
         return f"{text}: torch.cat copies. {WITHOUT_CAT.capitalize()}."
     # ncu replays a kernel alone: a collective would wait for ever
-    return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
+    if share < _WORTH_A_LOOK or NCCL.search(largest["kernel"]):
+        return f"{text}."
+    return f"{text}: look at it with ncu."
 
 
 def _copied_ns(kernels: pd.DataFrame, label: str) -> int:

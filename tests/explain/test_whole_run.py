@@ -555,6 +555,30 @@ def test_a_kernel_is_not_worth_a_look_where_copies_take_longer():
     assert "add is 100 % of its kernel time: look at it with ncu." in told(200)
 
 
+def test_a_kernel_of_a_small_part_is_named_without_a_tool_for_it():
+    """densenet: the largest of its many kernels, PyTorch's ReLU, is 17 % of their time."""
+
+    def told(kernels_us):
+        drawn = analysis(interval("run", ("kernel", sum(kernels_us)), kind="run"))
+        rows = [
+            dict.fromkeys(frames.KERNELS.names, 0)
+            | {
+                "label": "run",
+                "kernel": f"k{n}",
+                "kind": "kernel",
+                "count": 1,
+                "total_ns": 1_000 * us,
+            }
+            for n, us in enumerate(kernels_us)
+        ]
+        kernels = frames.check(pd.DataFrame(rows), frames.KERNELS)
+        made = failing(replace(drawn, kernels=kernels), ("cudaLaunchKernel", 701, 1))
+        return answer(made).runs[0].sentence
+
+    assert "k0 is 30 % of its kernel time." in told([300, 280, 220, 200])
+    assert "k0 is 40 % of its kernel time: look at it with ncu." in told([400, 300, 300])
+
+
 def test_a_range_named_staging_is_no_copy():
     def told(name):
         called = piece("host", 600, name)
