@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-import tarfile
 
-from recordings import DATA
+from recordings import DATA, untar
 from simulator import check
 
 from nsysalign.answer import answer
 
 
 def test_behind_120_mb_of_zeroes_the_l2_is_cold(tmp_path):
-    with tarfile.open(DATA / "puzzles" / "cold_l2.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    untar(DATA / "puzzles" / "cold_l2.tar.xz", tmp_path)
     (log,) = tmp_path.glob("events-*.jsonl")
     connection = sqlite3.connect(tmp_path / "trace.sqlite")
     values = {"cuDevice": 0, "smCount": 132, "l2CacheSize": 60 << 20, "memoryBandwidth": 4_800 * 10**9}  # fmt: skip
