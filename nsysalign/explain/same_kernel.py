@@ -59,8 +59,9 @@ def quicker_elsewhere(evidence: Evidence) -> Mapping[int, Elsewhere]:
     """Return, by the number of a group, the kernel that takes most of its kernel time, if the same kernel is quicker by
     FAR in another group: of the same name with as many blocks.
 
-    How long the kernels of a group take is known of its typical interval.  Nothing is said of grids
-    that fit a GPU, unless the run allocated managed memory.
+    How long the kernels of a group take is known of its typical interval: it is quicker there only if no tenth of the
+    group's timings is longer than the typical one by half of what the kernel takes here.  Nothing is said of grids that
+    fit a GPU, unless the run allocated managed memory.
     """
     groups = [group for label in evidence.grouped for group in label.groups]
     # (name, blocks) -> for each group that runs it (how long a launch takes, the group)
@@ -82,7 +83,11 @@ def quicker_elsewhere(evidence: Evidence) -> Mapping[int, Elsewhere]:
             continue
         here_ns = longest.ns // longest.count
         known = launches.get((longest.name, blocks), [])
-        far_quicker = [launch for launch in known if here_ns >= FAR * launch[0]]
+        far_quicker = [
+            (ns, quick)
+            for ns, quick in known
+            if here_ns >= FAR * ns and 2 * (quick.high_ns - quick.typical_ns) < here_ns - ns
+        ]
         if far_quicker:
             elsewhere_ns, quick = max(far_quicker, key=lambda launch: launch[1].count)
             out[group.number] = Elsewhere(

@@ -64,6 +64,15 @@ def test_nothing_is_said_where_the_work_may_be_other_work(more, why):
     assert row.verdict == "gpu_bound" and "same kernel" not in row.sentence, why
 
 
+def test_it_is_not_quicker_where_half_of_the_timings_take_as_long():
+    """q03: 4 of 9 backward passes of line 45 add duplicates for as long as that of line 39."""
+    fresh = repeat(8, "fresh", ("host", 2), ("kernel", 39_600))
+    quick = [interval("some", ("host", us), ("kernel", 126)) for us in (470, 2_900, 600, 1_500, 3_000)]  # fmt: skip
+    some = quick + repeat(4, "some", ("host", 400), ("kernel", 39_600))
+    found = told(fresh, some, issued=[(AXPY, 1, 131_072, 39_600), (AXPY, 1, 131_072, 126)])
+    assert all("same kernel" not in row.sentence for row in found.labels)
+
+
 def test_one_call_site_for_both_has_a_row_without_the_green_sign():
     """A helper times fresh memory and memory that is on the GPU."""
     drawn = [interval("x", ("host", 2), ("kernel", us)) for us in [9_000, 90, 90, 90] * 8]
