@@ -1,11 +1,14 @@
 """What our own recorder costs on a GPU, and whether a program has its plain speed back without CUPTI.
 
-    python scripts/bench_recorder.py costs [--turns 4]       plainly, under nsys and under the recorder, in turns
+    python scripts/bench_recorder.py costs [--turns 4]       plainly, with the log alone, under nsys, under
+                                                             the recorder, in turns
     python scripts/bench_recorder.py untraced [--turns 20]   in each of so many processes: before CUPTI was ever
                                                              started, beside the turns without it
     python scripts/bench_recorder.py printed [--turns 4]     what a program prints of itself, with --untraced
 
-Times are medians, in us; what is compared lies in one process or in neighbouring ones.  Prints a line for each
+Times are medians, in us; what is compared lies in one process or in neighbouring ones.  Where a CPU changes its
+speed by a third from one second to the next (seen on machines that are shared), no median tells two ways apart:
+`X / loop` is the time beside the one that a loop of plain Python takes right before it.  Prints a line for each
 process, JSON, and at the end the ratios with their 95 % intervals over the processes.
 """
 
@@ -74,12 +77,29 @@ def timed(work: Callable[[], object]) -> float:
     return start.elapsed_time(end) * 1e3
 
 
+def loop() -> float:
+    """How long the CPU takes for always the same, in us."""
+    began = time.perf_counter()
+    for _ in range(3000):
+        pass
+    return (time.perf_counter() - began) * 1e6
+
+
 def block(works: dict[str, Callable[[], object]], repetitions: dict[str, int]) -> dict[str, list]:
-    return {kind: [timed(works[kind]) for _ in range(times)] for kind, times in repetitions.items()}
+    """Times by kind, each behind that of the loop."""
+    return {
+        kind: [(loop(), timed(works[kind])) for _ in range(times)]
+        for kind, times in repetitions.items()
+    }
 
 
 def medians(blocks: list[dict[str, list]]) -> dict[str, float]:
-    return {k: statistics.median([t for one in blocks for t in one[k]]) for k in REPETITIONS}
+    said = {}
+    for kind in REPETITIONS:
+        both = [pair for one in blocks for pair in one[kind]]
+        said[kind] = statistics.median(took for _, took in both)
+        said[f"{kind} / loop"] = statistics.median(took / looped for looped, took in both)
+    return said
 
 
 def untraced_process() -> dict:
@@ -139,15 +159,19 @@ def cost_process() -> dict[str, float]:
             work()
         return (time.perf_counter() - began) / times * 1e6
 
-    def row() -> tuple[float, float, float]:
-        launch = each(lambda: small.add_(1), 300)
-        return launch, each(lambda: timed(lambda: None), 50), each(works["training"], 5)
+    def row() -> tuple[float, ...]:
+        looped, launch = loop(), each(lambda: small.add_(1), 300)
+        pair, training = each(lambda: timed(lambda: None), 50), each(works["training"], 5)
+        took = (launch, pair, training)
+        looped = (looped + loop()) / 2
+        return *took, *[one / looped for one in took]
 
     until = time.monotonic() + WARM_S
     while time.monotonic() < until:
         row()
     columns = zip(*[row() for _ in range(60)], strict=True)
     names = ("launch", "pair", "training")
+    names += tuple(f"{name} / loop" for name in names)
     return {name: statistics.median(column) for name, column in zip(names, columns, strict=True)}
 
 
@@ -180,6 +204,27 @@ def process(what: str, recorder: tuple[str, ...] = ()) -> dict:
         ended = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         said = json.loads(ended.stdout.splitlines()[-1])
     return said | {"command, s": time.monotonic() - began}
+
+
+def forked(what: str) -> dict:
+    """The same of a child of this process, which has imported torch and not used the GPU: that saves seconds each."""
+    import torch  # noqa: F401
+
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        status = 1
+        try:
+            os.write(writing, json.dumps(PROCESSES[what]()).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit(f"a child ended with {status}")
+    return json.loads(said)
 
 
 def ratio(tops: list[float], bottoms: list[float]) -> str:
@@ -215,7 +260,7 @@ def main() -> None:
     elif asked.what == "untraced":
         said = []
         for _ in range(asked.turns or 20):
-            said.append(process("untraced"))
+            said.append(forked("untraced"))
             print(json.dumps(said[-1]), flush=True)
         for top, bottom in (
             ("untraced", "before"),
@@ -223,12 +268,12 @@ def main() -> None:
             ("after", "before"),
             ("traced", "before"),
         ):
-            for kind in REPETITIONS:
+            for kind in said[0][top]:
                 quotient = ratio([s[top][kind] for s in said], [s[bottom][kind] for s in said])
                 print(f"{top} / {bottom}: {kind} {quotient}")
     elif asked.what == "costs":
-        ways = {"plain": (), "nsys": ("--recorder", "nsys"), "recorder": ("--recorder", "cupti")}
-        in_turns("costs", ways, asked.turns or 4)
+        ways = {name: ("--recorder", name) for name in ("log", "nsys", "cupti")}
+        in_turns("costs", {"plain": ()} | ways, asked.turns or 4)
     else:
         ways = {"plain": (), "untraced": ("--recorder", "cupti", "--untraced")}
         in_turns("printed", ways, asked.turns or 4)
