@@ -64,6 +64,8 @@ CACHE_SCATTER, LEAST_COLD, MOST_COLD, MOST_AFTER_FILL = 0.06, 1.08, 1.6, 4
 #: A group of so many intervals is no number but a range if its 10 and 90 % quantiles are so far apart: as a ratio, and
 #: as a time, below which clocks differ.
 SPREAD, SPREAD_NS, SPREAD_SAMPLES = 1.5, 5_000, 10
+#: A timing takes as long as the one before if it differs by this share at most; so many do where work changes in steps.
+_SAME_STEP, _MOST_IN_STEPS = 0.05, 0.8
 #: A kernel that runs for longer also outlasts a launch call that does not wait for it; so many of them
 #: tell, where behind this share of all kernels the call is still open.
 _OUTLASTS_A_LAUNCH, _LEAST_BLOCKED, _NEARLY_ALL_BLOCKED = 20_000, 5, 0.8
@@ -632,6 +634,13 @@ def spread(case: Case) -> Reason | None:
         return None
     numbers = Numbers()
     low, high = numbers.time("low", group.low_ns), numbers.time("high", group.high_ns)
+    if _in_steps(case):
+        count = numbers.count("group_timings", group.count)
+        text = (
+            f"takes {low} to {high}, in steps: most of its {count} timings take as long as the one before, so that "
+            "the work changes during the run, and no one number stands for it"
+        )
+        return Reason("high-variance", MIXED, f"{low} to {high}", text, numbers.evidence)
     text = f"varies: most of its {numbers.count('group_timings', group.count)} timings lie between {low} and {high}"
     ran_ns = case.facts.column("kernel_only_ns")[group.intervals]
     low_ran_ns, high_ran_ns = np.quantile(ran_ns, (0.1, 0.9))
@@ -639,6 +648,19 @@ def spread(case: Case) -> Reason | None:
         fastest = numbers.time("kernels_low", low_ran_ns)
         text += f", as do its kernels ({fastest} to {numbers.time('kernels_high', high_ran_ns)})"
     return Reason("high-variance", DOUBTFUL, f"{low} to {high}", text, numbers.evidence)
+
+
+def _in_steps(case: Case) -> bool:
+    """Whether nearly all timings of a group that spreads take as long as the one before: it spreads because its work
+    changes from time to time, and not by chance.
+
+    2.5 2.5 2.5 2.5 5.9 5.9 5.9 5.9 9.4 9.4 9.4 ms
+    """
+    intervals = case.group.intervals
+    in_order = intervals[np.argsort(case.facts.column("start_ns")[intervals])]
+    elapsed_ns = case.facts.column("elapsed_ns")[in_order].astype(float)
+    change = np.abs(np.diff(elapsed_ns)) / elapsed_ns[:-1]
+    return bool((change <= _SAME_STEP).mean() >= _MOST_IN_STEPS)
 
 
 class _Clocked(NamedTuple):

@@ -666,7 +666,7 @@ def _on_brackets(rows: Sequence[Row]) -> str:
     """Return what the kernels in brackets are, which are beside the sum of their row."""
     kinds = {row.kind == "host" for row in rows if row.beside_ns}
     if kinds == {True}:
-        return "in brackets: how long kernels ran in all, also while the CPU did other things"
+        return "in brackets: how long its kernels ran, also while the CPU did other things"
     on_both = ", or while the CPU did other things" if True in kinds else ""
     return f"in brackets: kernels on other streams{on_both}"
 

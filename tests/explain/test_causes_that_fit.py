@@ -1392,3 +1392,52 @@ def test_a_kernel_takes_twice_as_long_where_the_l2_is_cleared_before_each_timing
     known = (AfterFill(np.where(is_cold, *reversed(written))),) if written else ()
     told = answer(diagnose(replace(told, issued=issued, of_runs=known)))
     assert next(row for row in told.labels if row.label == "cold").words == words
+
+
+@pytest.mark.parametrize(("torch", "advised"), [("2.11", True), (None, False)])
+def test_memory_that_torch_frees_was_given_back_though_no_call_that_takes_it_is_named(
+    torch, advised
+):
+    """transformers#31372 on an H200: 20 cudaFree take 42 of 415 ms, as many cudaMalloc next to nothing."""
+    calls = [p for _ in range(4) for p in (("host", 300), piece("api", 400, "cudaFree"))]
+    drawn = analysis(repeat(6, "x", *calls, ("kernel", 300)))
+    told = answer(diagnose(replace(drawn, known=Known(torch=torch, python="3.12"))))
+    assert any("empty_cache" in fix.code for fix in told.fixes) == advised
+
+
+def lasting(*counts):
+    """Three timings each with so many kernels of a millisecond."""
+    kernel = ("kernel", 1_000)
+    return [repeat(3, "x", ("host", 5_000), *[kernel] * count) for count in counts]
+
+
+def test_timings_that_get_longer_are_told_from_the_first_third_to_the_last():
+    """torchmetrics#1823: a metric over all that was seen so far, 90 ms the first epochs, 130 ms the last."""
+    told = said(*lasting(20, 26, 33, 43))
+    assert "get longer as the run goes on: 25.0 ms in the first third" in told.sentence
+    assert "48.0 ms in the last" in told.sentence
+    assert "So do their kernels: 20.0 ms and 43.0 ms" in told.sentence
+    assert told.labels[0].words == "25.0 ms, later 48.0 ms"
+
+
+@pytest.mark.parametrize("counts", [(43, 33, 26, 20), (20, 43, 26, 33), (20, 20, 43, 43)], ids=str)
+def test_timings_that_get_shorter_change_to_and_fro_or_are_of_two_kinds_do_not_grow(counts):
+    assert "longer as the run goes on" not in said(*lasting(*counts)).sentence
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_timings_that_spread_because_their_work_changes_are_told_from_chance(in_steps):
+    """tritonbench#519: ten replays each of 15 CUDA graphs, 2.5 to 19 ms."""
+    times_us = [2_000 + 300 * (k // 10) for k in range(100)]
+    if not in_steps:
+        times_us = [times_us[37 * k % 100] for k in range(100)]
+    (row,) = (told := said([interval("x", ("kernel", us)) for us in times_us])).labels
+    assert ("in steps" in told.sentence) == in_steps == (row.verdict == "mixed")
+    assert ("varies" in told.sentence) != in_steps
+
+
+@pytest.mark.parametrize(("earlier", "whose"), [(60, "its kernels"), (0, "kernels")])
+def test_kernels_beside_earlier_work_are_its_own(earlier, whose):
+    """Of 31.3 ms of kernels other threads had launched 4: "the GPU ran kernels for 27.3 ms" was false."""
+    drawn = repeat(6, "x", ("host", 400), ("kernel", 600), kind="host", earlier=earlier)
+    assert f"the GPU ran {whose} for 600 us of it" in said(drawn).sentence

@@ -102,7 +102,7 @@ def test_kinds_of_a_wrong_timing_of_which_the_same_is_said_have_no_rows():
 @pytest.mark.parametrize(
     ("kinds", "says"),
     [
-        (["host"], "in brackets: how long kernels ran in all"),
+        (["host"], "in brackets: how long its kernels ran"),
         (["event"], "in brackets: kernels on other streams"),
         (["event", "host"], "in brackets: kernels on other streams, or while"),
     ],
