@@ -12,7 +12,9 @@ checked, false ones.  The exit status is 1 if there is a false one.
 
 from __future__ import annotations
 
+import itertools
 import lzma
+import math
 import re
 import sqlite3
 import sys
@@ -1118,6 +1120,12 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "threads":
         tids = {(e.rows[k]["pid"], e.rows[k]["tid"]) for k in e.labels[f.label]}
         return max(Counter(pid for pid, _ in tids).values())
+    if key == "distance":
+        ordered = sorted(e.labels[f.label], key=lambda k: e.rows[k]["start_ns"])
+        places = sorted(map(ordered.index, group))
+        return math.gcd(*(b - a for a, b in itertools.pairwise(places)))
+    if key == "forked":  # in the log alone
+        return NOT_GIVEN
     if key == "switch_interval_ns":
         return 5_000_000
     if key == "handed_over":
