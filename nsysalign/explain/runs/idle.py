@@ -607,8 +607,8 @@ def _explain_call_before_first(first: FirstRuns, kernels: str) -> Explanation:
 
 
 def _advice_to_warm_up(run: Run, *, known: bool = True) -> tuple[str, ...]:
-    """Return the advice to warm up; none where something of torch's may have timed the run, which warms up by itself
-    (torch.utils.benchmark): whether the first launches lie in what was timed is not known then.
+    """Return the advice to warm up; none where a library may have timed the run, which warms up by itself
+    (an older recording of torch.utils.benchmark): whether the first launches lie in what was timed is not known then.
 
     known: whether warming up saves the time; else only where that is spent on compiling
     """
