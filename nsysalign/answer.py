@@ -129,7 +129,9 @@ _WORTH_SAMPLING_NS = 5_000_000
 _MOST_OF_ALL, _LONG_NS = 0.5, 100_000_000
 #: Where no timing was seen: why, and what to do.
 _UNSEEN = "no timing was seen; what is: torch's events, and the clock in Python that imports torch, JAX, CuPy or numba; not what timeit reads"
-_UNSEEN_BY_TORCH = "no timing of the program's own was seen; a library's (torch.utils.benchmark, timeit) is not seen, and may be right"
+_UNSEEN_BY_TORCH = (
+    "no timing of the program's own was seen; a library's (timeit) is not seen, and may be right"
+)
 #: `file.py:12 (file.py:3-5)` and `file.py:3-5`: what is left where all labels are of one file.
 _LINES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<inner>[\d-]+)\))?$")
 

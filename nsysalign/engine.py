@@ -46,6 +46,7 @@ from nsysalign.model import (
 from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.clocks import place_samples
+from nsysalign.place.forks import with_forks
 from nsysalign.place.host_timers import timed
 from nsysalign.place.off_cpu import with_off_cpu
 from nsysalign.place.pauses import with_pauses
@@ -280,6 +281,7 @@ def _place(recorded: Recorded) -> Placed:
     alignment = without_crowds(trace, with_runs(trace, alignment))
     trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
     trace = with_off_cpu(trace, log, alignment.clock_maps, alignment.processes)
+    trace = with_forks(trace, log, alignment.clock_maps, alignment.processes)
     idle_at_most_ns = idle_by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
     is_compared = beside.baseline is not None or apart is not None

@@ -343,7 +343,7 @@ os_calls: calls of the OS runtime, MPI, cuDNN and cuBLAS (only with -t osrt, mpi
 
 LOG_SPECS = (
     RECORDS, WAITS, ELAPSED, REFERENCES, DISTANCES, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED,
-    COLLECTIONS, OFF_CPU,
+    COLLECTIONS, OFF_CPU, FORKS,
 ) = _internal("""
 records: Event.record() calls the probe saw, in file order
     int64 process seq tid device stream_handle stream_id t0_ns t1_ns; str region site; object
@@ -383,6 +383,9 @@ collections: pauses of Python's garbage collector
 
 off_cpu: stretches in which a thread hardly ran: its CPU time, and that of all threads of its process
     int64 process tid t0_ns t1_ns thread_ns process_ns
+
+forks: processes that the program forked
+    int64 process tid t0_ns t1_ns
 """)  # fmt: skip
 
 (SOURCE_LINES,) = specs("""

@@ -93,6 +93,8 @@ MIGRATIONS = (11, 12, 13)
 PAUSE = -1
 #: The same of those that are stretches of the log in which a thread hardly ran.
 OFF_CPU = -2
+#: The same of those in which a process was forked.
+FORK = -3
 #: What idle time of such a stretch is called: others of the process ran meanwhile, or none of them did.
 OTHER_THREAD, NO_THREAD = "another thread of the process", "waiting outside CUDA"
 
@@ -258,6 +260,7 @@ class EventLog:
     marked: pd.DataFrame
     collections: pd.DataFrame
     off_cpu: pd.DataFrame
+    forks: pd.DataFrame
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 

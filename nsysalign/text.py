@@ -158,6 +158,13 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def ordinal(number: int) -> str:
+    """3 -> "3rd"; 11 -> "11th"; 24 -> "24th"."""
+    is_teen = number // 10 % 10 == 1
+    ending = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def middle(text: str, width: int) -> str:
     """Shorten in the middle: both ends of a name distinguish it."""
     if len(text) <= width:

@@ -12,7 +12,9 @@ checked, false ones.  The exit status is 1 if there is a false one.
 
 from __future__ import annotations
 
+import itertools
 import lzma
+import math
 import re
 import sqlite3
 import sys
@@ -584,7 +586,11 @@ class Evidence:
         ]
         name = max(names, key=lambda name: len(spoken(name)))
         steady = [g for g in self.lengths[name] if g not in self.first]
-        return self.kernels_of([k for g in steady for k in self.groups[g]])
+        whole_ns = self.kernels_of([k for g in steady for k in self.groups[g]])
+        if "in_a_row" not in finding.evidence:
+            return whole_ns
+        first, *_ = self.groups[steady[0]]
+        return whole_ns / max(sum(s.cause == "kernel" for s in self.segments[first]), 1)
 
     def from_trace(self, finding: Any, key: str, group: list[int]) -> Any:
         """A number that the export itself is asked for."""
@@ -1118,6 +1124,12 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "threads":
         tids = {(e.rows[k]["pid"], e.rows[k]["tid"]) for k in e.labels[f.label]}
         return max(Counter(pid for pid, _ in tids).values())
+    if key == "distance":
+        ordered = sorted(e.labels[f.label], key=lambda k: e.rows[k]["start_ns"])
+        places = sorted(map(ordered.index, group))
+        return math.gcd(*(b - a for a, b in itertools.pairwise(places)))
+    if key == "forked":  # in the log alone
+        return NOT_GIVEN
     if key == "switch_interval_ns":
         return 5_000_000
     if key == "handed_over":
@@ -1249,6 +1261,8 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return {mhz for clocks in of_groups for mhz in clocks.get("median_mhz", ())}
     if key == "kernel_there_ns" and f.rule == "throttled":  # at that clock
         return {int(e.kernels_of(numbers)) for numbers in e.groups.values()}
+    if key == "in_a_row":
+        return round(e.fastest(f._replace(evidence={})) / max(e.fastest(f), 1))
     if key in ("kernel_here_ns", "kernel_there_ns", "slower_share"):
         here, there = e.kernels_of(group), e.fastest(f)
         return {"kernel_here_ns": int(here), "kernel_there_ns": int(there)}.get(

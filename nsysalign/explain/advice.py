@@ -67,6 +67,7 @@ _IN_TURN = (
 _FOREACH = "torch._foreach_lerp_(averages, values, 0.01)  # or _mul_, _add_, ..."
 _KEEP = "torch.cuda.empty_cache()  # not in the loop"
 _PLANS = "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n lengths"
+_PERSISTENT = "DataLoader(..., num_workers=N, persistent_workers=True)"
 _SAMPLE = "nsysalign run --sample-python SCRIPT.py"
 
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
@@ -493,6 +494,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "another thread runs": lambda case: case.off_cpu == OTHER_THREAD,
     "sleeps": lambda case: case.off_cpu == NO_THREAD,
     "one long piece": lambda case: case.in_one_piece,
+    "forks": lambda case: case.forks > 0,
     "held up anywhere": lambda case: case.is_held_up_anywhere,
     "long pieces": lambda case: case.in_long_pieces,
     "loads behind": lambda case: bool(case.loads_behind),
@@ -756,6 +758,9 @@ FASTER: tuple[Row, ...] = (
     Row(f"{_CPU} api-launch other-calls", "python, threads",
         "Launch from one thread, or use processes: only one thread runs Python at a time",
         "torch.multiprocessing.spawn(worker, nprocs={threads})  # instead of threads"),
+    Row("host-gap", "torch, forks",
+        "Start the processes once that each of these timings starts anew: the workers of a DataLoader, if they are that",
+        _PERSISTENT),
     Row(_CPU, "python, another thread runs, one long piece",
         "Another thread of the process runs for {longest} while this one does not: it may hold Python's interpreter, or compute what "
         "this one waits for. Do its work in a process of its own, or between the steps",
@@ -892,7 +897,7 @@ def of_first_pass(case: Case) -> Advice | None:
     if not _holds("torch", case) or not case.in_one_piece:
         return None
     text = "Start once what the first pass of each loop starts anew, such as the workers of a DataLoader"
-    return Advice("", text, "DataLoader(..., num_workers=N, persistent_workers=True)")
+    return Advice("", text, _PERSISTENT)
 
 
 #: What to do about pairs without a result, by rule.

@@ -47,6 +47,7 @@ from nsysalign.explain.preparing import (
     tries_kernels,
 )
 from nsysalign.explain.runs.caches import AfterFill
+from nsysalign.explain.runs.forks import Forks
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
@@ -202,6 +203,8 @@ COPIES, MUCH_COPYING = re.compile(r"\w_copy_kernel_cuda\b|\bCatArrayBatchedCopy"
 FAR_QUICKER = 3
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
+#: Slow timings are regular where there are so many at one distance, of at least so many timings.
+FEWEST_REGULAR, LEAST_DISTANCE = 3, 3
 
 
 def _loading_call(segments: list[Segment]) -> str:
@@ -264,8 +267,13 @@ def starts_in_warm_up(facts: Facts) -> np.ndarray:
 
 def _by_start(label: Label, start_ns: np.ndarray) -> np.ndarray:
     """Return the timings of a label in the order of time."""
-    numbers = np.concatenate([group.intervals for group in label.groups])
+    numbers = _members(label)
     return numbers[np.argsort(start_ns[numbers], kind="stable")]
+
+
+def _members(label: Label) -> np.ndarray:
+    """Return the numbers of the timings of a label."""
+    return np.concatenate([group.intervals for group in label.groups])
 
 
 class FirstWork(NamedTuple):
@@ -290,6 +298,17 @@ class OfFirstSizes(NamedTuple):
     timings: int
     takes_ns: int
     later_ns: int
+
+
+class Regular(NamedTuple):
+    """Slow timings of a label that come at one distance.
+
+    distance: 24: each is the 24th timing behind the one before; 0: they do not
+    is_from_first: whether they begin with the label's first timing, as where each is the first of a pass
+    """
+
+    distance: int
+    is_from_first: bool
 
 
 class _Outside(NamedTuple):
@@ -713,6 +732,48 @@ class Case:
             return 1
         rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
         return int(rows.groupby("pid")["tid"].nunique().max())
+
+    @cached_property
+    def regular(self) -> Regular:
+        """At which distance its label's slow timings come, this group's and longer ones; a distance of 0 where they are not
+        regular, or it is not slow."""
+        usual, label = self.label.usual, self.label
+        of_one_thread = self.facts.intervals.iloc[_members(label)][["pid", "tid"]]
+        is_slow = self.group.low_ns >= ALIKE * usual.typical_ns
+        if not is_slow or label.overlapping or len(of_one_thread.drop_duplicates()) > 1:
+            return Regular(0, is_from_first=False)
+        timings = _by_start(label, self.facts.column("start_ns"))
+        limit_ns = (self.group.low_ns + usual.typical_ns) / 2
+        places = np.flatnonzero(self.facts.column("elapsed_ns")[timings] >= limit_ns)
+        distances = np.diff(np.append(places, len(timings)))
+        distance = int(distances[0]) if len(places) >= FEWEST_REGULAR else 0
+        are_alike = (distances[:-1] == distance).all() and distances[-1] <= distance
+        if distance < LEAST_DISTANCE or not are_alike or places[0] > distance:
+            return Regular(0, is_from_first=False)
+        # the very first one may be a first call, of another length
+        return Regular(distance, is_from_first=places[0] % distance == 0)
+
+    @cached_property
+    def forks(self) -> int:
+        """How many processes its typical timing forks, where nearly all timings of its group do so, and hardly any of the
+        label's other kinds; else 0."""
+        unlike = [g.intervals for g in self.label.steady if g is not self.group]
+        forked_by_unlike = self._forked(np.concatenate(unlike)) if unlike else np.zeros(1)
+        forked = self._forked(self.group.intervals)
+        if (forked > 0).mean() < NEARLY_ALL or (forked_by_unlike > 0).mean() > HARDLY:
+            return 0
+        return int(self._forked(np.array([self.group.typical]))[0])
+
+    def _forked(self, timings: np.ndarray) -> np.ndarray:
+        """Return how many processes each of these timings forks."""
+        forked = np.zeros(len(timings), np.int64)
+        pid, start_ns, end_ns = (
+            self.facts.column(name)[timings] for name in ("pid", "start_ns", "end_ns")
+        )
+        for record in self.facts.analysis.of_runs_by(Forks):
+            begin, end = (np.searchsorted(record.start_ns, at) for at in (start_ns, end_ns))
+            forked += np.where(pid == record.pid, end - begin, 0)
+        return forked
 
     @cached_property
     def typical_host(self) -> Entry | None:

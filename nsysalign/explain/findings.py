@@ -478,6 +478,10 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     of_groups: whether the sentences before are about several groups, and say already what their timings make
     """
     text = sentences.of_first_inside(case, numbers) + sentences.of_compiled_inside(case, numbers)
+    if rule == "host-gap" and (regular := sentences.of_regular(case, numbers)):
+        text += regular
+        if case.forks:  # that says what the CPU waits for
+            return text
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     # in which pieces the CPU's time comes says less than what is said already

@@ -77,7 +77,17 @@ from nsysalign.explain.verdict import (
 from nsysalign.label import ALIKE, FIRST, MEMORY, Entry, Group, Label
 from nsysalign.model import OTHER_THREAD
 from nsysalign.place.pauses import GARBAGE_COLLECTION
-from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
+from nsysalign.text import (
+    bytes_text,
+    duration,
+    kernel_name,
+    middle,
+    ordinal,
+    percent,
+    plural,
+    safe_text,
+    times_over,
+)
 
 #: Where a label's clock starts.
 _BEGIN = {"event": "start.record()", "host": "the first clock reading", "nvtx": "its begin"}
@@ -201,6 +211,25 @@ def _has_lock(python: str) -> bool:
     """Whether a version of Python ("3.12.3") lets one thread at a time run in any of its builds."""
     version = tuple(map(int, re.findall(r"\d+", python)[:2]))
     return bool(version) and version < _FREE_THREADED
+
+
+def of_regular(case: Case, numbers: Numbers) -> str:
+    """A sentence on slow timings that come at one distance, and on timings that each fork processes, with a space before
+    it; '' where neither is so."""
+    regular = case.regular
+    forks = ""
+    if case.forks:
+        numbers.evidence["forked"] = case.forks
+        forks = f"forks {times_over(case.forks)}, as a DataLoader does that starts its workers anew"
+    if regular.distance:
+        numbers.evidence["distance"] = regular.distance
+        first = ", from the first on," if regular.is_from_first else ""
+        text = f" Every {ordinal(regular.distance)} timing{first} is such a slow one"
+        return f"{text}: it {forks}." if forks else f"{text}."
+    if not forks:
+        return ""
+    count = numbers.count("group_timings", case.group.count)
+    return f" {f'Each of the {count}' if case.group.count > 1 else 'It'} {forks}."
 
 
 def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ from nsysalign.explain.clocks import (
     range_of_clocks,
 )
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
+from nsysalign.explain.runs.caches import FILLS
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
 from nsysalign.label import Group, Issued, Label
@@ -61,6 +62,10 @@ CACHE_SAMPLES = 5
 #: than the first factor, and by less than the second: more is another size of the same kernel.  By up to the third if the
 #: trace shows that something as large as the L2 is written before the timings of one label, and not before the other's.
 CACHE_SCATTER, LEAST_COLD, MOST_COLD, MOST_AFTER_FILL = 0.06, 1.08, 1.6, 4
+#: So many launches in a row, to one elsewhere, find what those before used in the L2, whatever lies before the first.
+IN_A_ROW = 10
+#: torch.cuda._sleep: it runs for as long as it is asked to.
+_DELAYS = re.compile("spin_kernel")
 #: A group of so many intervals is no number but a range if its 10 and 90 % quantiles are so far apart: as a ratio, and
 #: as a time, below which clocks differ.
 SPREAD, SPREAD_NS, SPREAD_SAMPLES = 1.5, 5_000, 10
@@ -777,42 +782,120 @@ def cold_caches(cases: list[Case], clocks: IntervalClocks) -> Iterator[tuple[str
 
     Compared are labels of one kind of work, whose kernels run alone and take about the same time in all intervals.
     The usual cause is a cold L2 cache in one label and a warm one in the other.
+
+    fill [k]  fill [k]          cold: each launch finds the L2 full of something else
+    [k][k][k][k]  [ graph ]     warm: launched, or replayed, in a row, all but the first find what the one before used
     """
     ran_by_kernels: dict[tuple[Issued, ...], list[_Ran]] = {}
     for case in cases:
-        group = case.group
-        alone = not case.others and not group.ns("queued", "graph")
-        if case.on_host or not alone or group.count < CACHE_SAMPLES or len(case.label.steady) > 1:
-            continue
-        kernel_ns = case.facts.column("kernel_only_ns")[group.intervals].astype(float)
-        low_ns, median_ns, high_ns = np.percentile(kernel_ns, [25, 50, 75])
-        if not median_ns or high_ns - low_ns > CACHE_SCATTER * median_ns:
-            continue
-        kernels = group.work.of_kind("kernel")
-        # the length of torch.cuda._sleep is the requested one
-        if not any("spin_kernel" in kernel.name for kernel in kernels):
-            ran = _Ran(case, kernel_ns, float(median_ns), case.after_fill)
-            ran_by_kernels.setdefault(kernels, []).append(ran)
-    for same_kernels in ran_by_kernels.values():
-        warm = min(same_kernels, key=lambda ran: ran.median_ns)
+        if ran := _ran_alone(case):
+            ran_by_kernels.setdefault(ran.kernels, []).append(ran)
+    only = _only_kernel(cases)
+    graphs = [graph for case in cases if (graph := _replayed(case))]
+    for kernels, same_kernels in ran_by_kernels.items():
+        comparable = same_kernels
+        if [kernel.name for kernel in kernels] == [only]:
+            comparable = same_kernels + graphs
+        quickest = min(comparable, key=lambda ran: ran.median_ns)
         for ran in same_kernels:
-            factor = ran.median_ns / max(warm.median_ns, 1)
-            nearly_all_longer = np.percentile(ran.kernel_ns, 5) > np.percentile(warm.kernel_ns, 95)
-            is_after_fill = bool(ran.after_fill) and warm.after_fill is False
-            largest_factor = MOST_AFTER_FILL if is_after_fill else MOST_COLD
-            least_factor = LEAST_COLD * _by_clock(ran, warm, clocks)
-            if least_factor < factor < largest_factor and nearly_all_longer:
-                yield ran.case.label.name, _cold(ran, warm, is_after_fill=is_after_fill)
+            alike = [quick for quick in same_kernels if quick.launches == ran.launches]
+            for warm in (quickest, min(alike, key=lambda quick: quick.median_ns)):
+                if _is_colder(ran, warm, clocks):
+                    yield ran.case.label.name, _cold(ran, warm)
+                    break
 
 
 class _Ran(NamedTuple):
-    """How long the kernels of a label's leading case ran: ns per timing, and the median of these; `after_fill` as
-    `Case.after_fill`."""
+    """How long the kernels of a label's leading case ran.
+
+    kernels:    what they are, those of one launch where all launches of a timing are alike
+    launch_ns:  ns per timing, and for each launch where these are alike
+    median_ns:  the median of these
+    launches:   how many alike launches a timing has, 1 where they differ
+    is_graph:   whether a graph replays them, so that it is not known which kernels they are
+    after_fill: as `Case.after_fill`
+    """
 
     case: Case
-    kernel_ns: np.ndarray
+    kernels: tuple[Issued, ...]
+    launch_ns: np.ndarray
     median_ns: float
+    launches: int
+    is_graph: bool
     after_fill: bool | None
+
+
+def _ran_alone(case: Case) -> _Ran | None:
+    """Return how long the kernels of a case ran that has one kind of timings, where they ran alone and for about the same
+    time in all of these; None for others, and where they take as long as they are asked to (torch.cuda._sleep)."""
+    group = case.group
+    alone = not case.others and not group.ns("queued", "graph")
+    if case.on_host or not alone or group.count < CACHE_SAMPLES or len(case.label.steady) > 1:
+        return None
+    kernel_ns = case.facts.column("kernel_only_ns")[group.intervals].astype(float)
+    low_ns, median_ns, high_ns = np.percentile(kernel_ns, [25, 50, 75])
+    kernels = group.work.of_kind("kernel")
+    if not median_ns or high_ns - low_ns > CACHE_SCATTER * median_ns:
+        return None
+    if any(_DELAYS.search(kernel.name) for kernel in kernels):
+        return None
+    launches = kernels[0].count if len(kernels) == 1 else 1
+    if launches > 1 and kernels[0].blocks % launches == 0:
+        blocks = kernels[0].blocks // launches
+        kernels = (replace(kernels[0], count=1, blocks=blocks),)
+    else:  # of other grids, or not known
+        launches = 1
+    return _Ran(
+        case, kernels, kernel_ns / launches, median_ns / launches, launches,
+        is_graph=False, after_fill=case.after_fill,
+    )  # fmt: skip
+
+
+def _replayed(case: Case) -> _Ran | None:
+    """Return how long each launch takes that the graph of a case replays, on average with the gaps between them, where the
+    trace has graphs as a whole; None where their number is not known, or something else ran."""
+    group, launches = case.group, case.captured_launches
+    ran_ns = case.ns("graph")
+    is_alone = not case.others and not group.ns("queued", "kernel", "memcpy", "memset")
+    is_steady = group.high_ns - group.low_ns <= CACHE_SCATTER * group.typical_ns
+    if not launches or not ran_ns or case.on_host or not is_alone or not is_steady:
+        return None
+    launch_ns = ran_ns / launches
+    return _Ran(
+        case, (), np.array([launch_ns]), launch_ns, launches,
+        is_graph=True, after_fill=case.after_fill,
+    )  # fmt: skip
+
+
+def _only_kernel(cases: list[Case]) -> str:
+    """Return the name of the only kernel that the program runs beside fills and delays; "" where there are several."""
+    issued = (kernel for case in cases for kernel in case.group.work.of_kind("kernel"))
+    names = {kernel.name for kernel in issued}
+    for case in cases[:1]:
+        table = case.facts.analysis.kernels
+        names |= {*table.loc[table["kind"] == "kernel", "kernel"].astype(str)}
+    names = {name for name in names if not (FILLS.search(name) or _DELAYS.search(name))}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _is_colder(ran: _Ran, warm: _Ran, clocks: IntervalClocks) -> bool:
+    """Return whether the kernels of a case take longer than the same ones of another case, by as much as a cold L2 may
+    cost.  Where they are launched in a row there, and not here, there must be a fill before these timings."""
+    is_after_fill = _is_after_fill(ran, warm)
+    if warm.launches != ran.launches and not is_after_fill:
+        return False
+    factor = ran.median_ns / max(warm.median_ns, 1)
+    nearly_all_longer = np.percentile(ran.launch_ns, 5) > np.percentile(warm.launch_ns, 95)
+    largest_factor = MOST_AFTER_FILL if is_after_fill else MOST_COLD
+    least_factor = LEAST_COLD * _by_clock(ran, warm, clocks)
+    return bool(least_factor < factor < largest_factor and nearly_all_longer)
+
+
+def _is_after_fill(ran: _Ran, warm: _Ran) -> bool:
+    """Return whether something as large as the L2 is written before the timings of a case, and not before those of another
+    one, or before the first launch of many alone."""
+    is_warm = warm.after_fill is False or warm.launches >= IN_A_ROW * ran.launches
+    return bool(ran.after_fill) and is_warm
 
 
 def _by_clock(slow: _Ran, quick: _Ran, clocks: IntervalClocks) -> float:
@@ -825,24 +908,29 @@ def _by_clock(slow: _Ran, quick: _Ran, clocks: IntervalClocks) -> float:
     return max(quick_mhz / max(slow_mhz, 1), 1.0)
 
 
-def _cold(cold: _Ran, warm: _Ran, *, is_after_fill: bool) -> Reason:
-    """Return the reason that the kernels of a label take longer than the same kernels of another one.
-
-    is_after_fill: whether as much as the L2 holds is written before its timings, and not before those of the other one
-    """
+def _cold(cold: _Ran, warm: _Ran) -> Reason:
+    """Return the reason that the kernels of a label take longer than the same kernels of another one."""
     numbers = Numbers()
     slower = numbers.share("slower", cold.median_ns - warm.median_ns, warm.median_ns)
     because = "a cold L2, if shapes and clocks are the same"
     words = f"cold L2? {slower} slower"
-    if is_after_fill:
+    if _is_after_fill(cold, warm):
         because = "each of its timings comes after a fill or copy as large as the L2, which is cold here and warm there"
-        words = f"cold L2: {slower} slower"
-    text = (
-        f"runs the same kernels as {spoken(warm.case.label.name)}, {slower} slower "
-        f"({numbers.time('kernel_here', cold.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): {because}"
-    )
+        words = words if warm.is_graph else f"cold L2: {slower} slower"
+    together = cold.launches if cold.launches == warm.launches else 1
+    cold_text = numbers.time("kernel_here", together * cold.median_ns)
+    warm_text = numbers.time("kernel_there", together * warm.median_ns)
+    if warm.launches > cold.launches:
+        warm_text += f" for each of {numbers.count('in_a_row', warm.launches)} launches in a row"
+    where = spoken(warm.case.label.name)
+    text = f"runs the same kernels as {where}, {slower} slower ({cold_text} against {warm_text}): {because}"
+    if warm.is_graph:
+        text = (
+            f"runs the only kernel of the run; if the graph of {where} replays that one, it is {slower} slower here ({cold_text} against "
+            f"{warm_text}): {because}"
+        )
     # no doubt: who flushes the L2 before each timing means it
-    lost_ns = int(cold.case.group.count * (cold.median_ns - warm.median_ns))
+    lost_ns = int(cold.case.group.count * (cold.median_ns - warm.median_ns) * cold.launches)
     return Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns)
 
 

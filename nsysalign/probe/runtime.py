@@ -18,6 +18,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
+from .forks import Forks
 from .garbage import Garbage
 from .interrupts import Held
 from .offcpu import OffCpu
@@ -78,6 +79,7 @@ class Runtime:
         self.ending = Ends()
         self.garbage = Garbage(self._line)
         self.off_cpu = OffCpu(self._line)
+        self.forks = Forks(self._line)
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         #: Context of a frame that records an event.
         self.context_of = self.sites.context
@@ -281,6 +283,7 @@ class Runtime:
                 self.store.grow(chunk + ahead)
         self.garbage.write()
         self.off_cpu.write()
+        self.forks.write()
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
 
@@ -292,6 +295,7 @@ class Runtime:
             with Untraced():
                 self.garbage.write()
                 self.off_cpu.write()
+                self.forks.write()
                 self.sync()
             for text in replaced():
                 self.note(text=text)
@@ -326,6 +330,7 @@ class Runtime:
             self.garbage.leave()
             self.garbage.clear()
             self.off_cpu.clear()
+            self.forks.clear()
             if self.turns is not None:
                 self.turns.clear()
             tables = (self.chunks, self.states, self.foreign, self.calibrated)

@@ -34,6 +34,8 @@ _MAX_ALIVE, _MAX_CLOCKS = 100_000, 4096
 #: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event
 #: from its own file.
 _TRANSPARENT = ("torch/cuda/streams.py", "torch/_dynamo/variables/streams.py")
+#: The clock of torch.utils.benchmark.Timer: the frames above it are what timeit generates, timeit's and torch's.
+_BENCHMARK = "torch/utils/benchmark/utils/timer.py"
 _COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -172,7 +174,11 @@ class Sites:
 class ClockSites(Sites):
     """The same for readings of clocks, where the walk is only as long as pairing needs: a reading
     counts when its immediate caller is the user's own file, and its context is that frame and the
-    next user frame above it (a helper `now()`, a `Timer` class).  IGNORED: never any."""
+    next user frame above it (a helper `now()`, a `Timer` class).  IGNORED: never any.
+
+    A reading of torch.utils.benchmark.Timer counts, too: its context is the user's call of `timeit` or
+    `blocked_autorange`, and which of the two readings around the loop it is.  0 for its warm-up, and
+    for the empty and the growing loops by which it finds out how often to run."""
 
     def __init__(self, start_cwd: str, add: object) -> None:
         super().__init__(start_cwd, add)
@@ -189,21 +195,34 @@ class ClockSites(Sites):
 
     def _number(self, frame: FrameType) -> tuple[int, list]:
         if self._kind(frame.f_code) != USER:
+            if _is_clock_of_benchmark(frame.f_code):
+                return self._number_of_benchmark(frame)
             return IGNORED, [frame]
         # its first reading shows who called the function; later ones need not walk that far
         first = self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
         module = frame.f_code.co_name == "<module>"
         path, users = self._walk(frame, _CLOCK_CALLERS if first and not module else 0)
+        return self._number_of(users), path
+
+    def _number_of_benchmark(self, frame: FrameType) -> tuple[int, list]:
+        path, users = self._walk(frame, _CLOCK_CALLERS)
+        if not users or not _is_measured(path):
+            return 0, path
+        is_end = "_t0" in frame.f_back.f_locals  # type: ignore[union-attr]
+        return self._number_of(users, timed="end" if is_end else "begin"), path
+
+    def _number_of(self, users: list[FrameType], **known: str) -> int:
+        """The number of a context with these frames of the user's; `known` is said of it."""
         codes = [(f.f_code.co_filename, f.f_code.co_firstlineno) for f in users]
-        places = (*codes, *((f.f_lasti, f.f_lineno) for f in users))
+        places = (*codes, *((f.f_lasti, f.f_lineno) for f in users), *known.values())
         number = self._numbers.get(places)
         if number is None:
             if len(self._numbers) >= _MAX_CLOCKS:
-                return IGNORED, path
+                return IGNORED
             number = next(self._count)
-            self._add(number, {"frames": [self._describe(f) for f in users]})
+            self._add(number, {"frames": [self._describe(f) for f in users], **known})
             self._numbers[places] = number
-        return number, path
+        return number
 
     def _describe(self, frame: FrameType) -> list:
         """[file, line, column, function, its first line, instruction, whether it is a coroutine];
@@ -215,6 +234,26 @@ class ClockSites(Sites):
         place = [self._absolute(code.co_filename), frame.f_lineno, column]
         coroutine = bool(code.co_flags & _COROUTINE)
         return [*place, code.co_name, code.co_firstlineno, frame.f_lasti, coroutine]
+
+
+def _is_clock_of_benchmark(code: CodeType) -> bool:
+    return code.co_name == "timer" and code.co_filename.endswith(_BENCHMARK)
+
+
+def _is_measured(path: list) -> bool:
+    """Whether torch.utils.benchmark reports what is timed in these frames, the innermost first: its clock, the
+    loop, `timeit.Timer.timeit`, torch's."""
+    names = [step.f_code.co_name for step in path[:3] if step is not None]
+    if names != ["timer", "inner", "timeit"]:
+        return False
+    for step in path[3:]:
+        if step is None or not step.f_code.co_filename.endswith(_BENCHMARK):
+            continue
+        if step.f_code.co_name == "_estimate_block_size":
+            return False
+        if step.f_code.co_name == "timeit":  # it warms up with a hundredth of what it is asked for
+            return step.f_locals.get("number") == path[2].f_locals.get("number")
+    return True
 
 
 def _key(step: FrameType | None) -> int:

@@ -104,7 +104,7 @@ class _Start:
         self.places: dict[int, dict[str, Any]] = {}  # of contexts, as they are written
         self.lines: list[
             dict[str, Any]
-        ] = []  # of types clock, sync, gc, off_cpu and note, in order
+        ] = []  # of types clock, sync, gc, off_cpu, fork and note, in order
         #: How the process ended, if the profiler listened; from when on it collected nothing more.
         self.end: dict[str, Any] | None = None
         self.until_ns = math.inf
@@ -144,6 +144,8 @@ class _Start:
                 self.lines.append(
                     {"type": "off_cpu", "tid": tid, "t0_ns": start, "t1_ns": end, **ran}
                 )
+            case {"fork": [tid, start, end]}:
+                self.lines.append({"type": "fork", "tid": tid, "t0_ns": start, "t1_ns": end})
             case {"note": note}:
                 self.lines.append({"type": "note", **note})
             case {"end": end}:

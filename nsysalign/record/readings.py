@@ -90,7 +90,12 @@ class Use:
 
 
 def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iterator[dict]:
-    places = {number: _place(context["frames"], shorten) for number, context in contexts.items()}
+    places = {
+        number: _of_benchmark(context, shorten)
+        if "timed" in context
+        else _place(context["frames"], shorten)
+        for number, context in contexts.items()
+    }
     uses = [use for _, use in places.values() if use is not None]
     stored = set[str]().union(*(use.stored for use in uses))
     subtracted = set[str]().union(*(use.minus for use in uses))
@@ -107,6 +112,15 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iter
             kept = use.kept or unknown
             line["use"] = "difference" if use.minus else "kept" if kept else "compared"
         yield {name: value for name, value in line.items() if value != [] and value is not False}
+
+
+def _of_benchmark(context: Mapping[str, Any], shorten: Callable) -> tuple[list[list], Use]:
+    """The same of a reading of torch.utils.benchmark.Timer: its second one subtracts the first one, which it keeps in a
+    variable of its own for each call of the user's."""
+    frames = context["frames"]
+    file, line, *_ = frames[0]
+    variable = {f"{shorten(file)}:{line}:benchmark"}
+    return frames, Use(stored=variable) if context["timed"] == "begin" else Use(minus=variable)
 
 
 def _place(frames: list[list], shorten: Callable) -> tuple[list[list], Use | None]:

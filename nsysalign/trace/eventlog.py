@@ -64,6 +64,7 @@ LINES = {
     "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
     "gc": Line(frames.COLLECTIONS, _CALL),
     "off_cpu": Line(frames.OFF_CPU, _CALL, ("tid", "thread_ns", "process_ns")),
+    "fork": Line(frames.FORKS, _CALL, ("tid",)),
 }
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
 #: are both.)

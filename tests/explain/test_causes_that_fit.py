@@ -1441,3 +1441,78 @@ def test_kernels_beside_earlier_work_are_its_own(earlier, whose):
     """Of 31.3 ms of kernels other threads had launched 4: "the GPU ran kernels for 27.3 ms" was false."""
     drawn = repeat(6, "x", ("host", 400), ("kernel", 600), kind="host", earlier=earlier)
     assert f"the GPU ran {whose} for 600 us of it" in said(drawn).sentence
+
+
+def in_a_row(
+    warm, *, launches, written=(False, True), cold_us=100, blocks=768, name="add", captured=0
+):
+    """The finding of one launch behind a fill, beside a label that launches it several times in a row, or replays a graph.
+
+    warm: the pieces of a timing of that label
+    """
+    cold = repeat(20, "cold", ("kernel", cold_us), ("event", 1))
+    told = analysis(*repeat(20, "warm", *warm, ("event", 1)), *cold)
+    rows = [(0, "kernel", name, launches, 0, blocks * launches)] * (not captured)
+    issued = issued_table([*rows, (1, "kernel", "add", 1, 0, 768)])
+    is_cold = (told.intervals["label"] == "cold").to_numpy()
+    known = [AfterFill(np.where(is_cold, *reversed(written)))]
+    if captured:
+        known.append(CapturedLaunches({int(told.groups["typical"].iloc[0]): captured}))
+        told = replace(told, groups=told.groups.assign(graphs=[1, 0]))
+    told = answer(diagnose(replace(told, issued=issued, of_runs=tuple(known))))
+    return next(row for row in told.labels if row.label == "cold")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "cold L2: 100 % slower"),
+        ({"written": (True, True)}, "cold L2: 100 % slower"),  # before the first of twenty
+        ({"written": (False, False)}, "99 % kernels"),  # a lone launch is slower for other reasons
+        ({"blocks": 384}, "99 % kernels"),  # another grid is other work
+        ({"name": "mul"}, "99 % kernels"),
+        ({"cold_us": 52}, "98 % kernels"),
+        ({"launches": 2, "warm": [("kernel", 100)], "written": (True, True)}, "99 % kernels"),
+    ],
+)
+def test_launched_in_a_row_a_kernel_finds_its_data_in_the_l2(more, words):
+    """`[f() for _ in range(20)]` between two events, beside a loop that writes 256 MB before each timing of one f()."""
+    cold = in_a_row(**{"warm": [("kernel", 1_000)], "launches": 20, **more})
+    assert cold.words == words
+    if "cold L2" in words:
+        assert "(100 us against 50.0 us for each of 20 launches in a row)" in cold.sentence
+        assert "cold here and warm there" in cold.sentence
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, True),
+        ({"captured": 0}, False),  # how many it replays is not known
+        ({"captured": 25}, False),  # 40 us: more than a cold L2 costs, as of other kernels
+        ({"written": (False, False)}, False),
+    ],
+)
+def test_a_replayed_graph_finds_its_data_in_the_l2(more, told):
+    """A graph of 20 launches takes 1 ms; one launch takes 190 us behind a fill as large as the L2."""
+    cold = in_a_row(**{"warm": [("graph", 1_000)], "launches": 1, "captured": 20, "cold_us": 190, **more})  # fmt: skip
+    assert ("cold L2?" in cold.words) == told
+    if told:
+        text = "if the graph of warm replays that one, it is 280 % slower here (190 us against 50.0 us for each of 20 launches in a row)"
+        assert text in cold.sentence
+
+
+def test_of_a_run_with_several_kernels_it_is_not_known_which_a_graph_replays():
+    drawn = analysis(
+        *repeat(20, "warm", ("graph", 1_000), ("event", 1)),
+        *repeat(20, "cold", ("kernel", 100), ("event", 1)),
+        *repeat(20, "x", ("kernel", 30), ("event", 1)),
+    )
+    issued = issued_table([(1, "kernel", "add", 1, 0, 768), (2, "kernel", "mul", 1, 0, 768)])
+    captured = CapturedLaunches({int(drawn.groups["typical"].iloc[0]): 20})
+    filled = AfterFill((drawn.intervals["label"] == "cold").to_numpy())
+    groups = drawn.groups.assign(graphs=[1, 0, 0])
+    told = answer(
+        diagnose(replace(drawn, issued=issued, groups=groups, of_runs=(filled, captured)))
+    )
+    assert not any("L2" in row.words for row in told.labels)

@@ -1537,7 +1537,7 @@ def test_a_program_of_which_nothing_was_logged_is_told_so(recorder, torch, told)
 @pytest.mark.parametrize(
     ("kernel", "told", "warms_up"),
     [
-        ("void at::native::reduce_kernel<512>()", "torch.utils.benchmark", False),
+        ("void at::native::reduce_kernel<512>()", "timeit", False),
         ("add", "CuPy", True),
     ],
 )

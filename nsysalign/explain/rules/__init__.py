@@ -19,6 +19,7 @@ from nsysalign.explain.runs import (
     caches,
     copies,
     failed,
+    forks,
     gaps,
     idle,
     no_work,
@@ -68,6 +69,7 @@ REGISTRY: tuple[Rule, ...] = (
 #: What findings have to know of the trace beside its intervals, and what no rule of a run is alone in asking for.
 _OF_OTHERS = (
     _of_trace(threads.launches_of_threads),
+    _of_trace(forks.forks_of),
     _of_trace(pages.managed_allocations_of),
     _of_trace(copies.rounds_of_copies),
     lambda ran: OfRuns(tuple(caches.after_fill(ran))),

@@ -17,7 +17,7 @@ from nsysalign.split.labels import Ran
 
 #: torch's kernel of `zero_` and `fill_`: the bytes that it writes are not in a trace, but a long one writes at half the
 #: rate of the memory and more.
-_FILLS, _OF_THE_RATE = re.compile(r"FillFunctor"), 0.5
+FILLS, _OF_THE_RATE = re.compile(r"FillFunctor"), 0.5
 
 
 class AfterFill(NamedTuple):
@@ -55,7 +55,7 @@ def _written_bytes(ran: Ran, operations: np.ndarray) -> np.ndarray:
     table = ran.trace.operations
     size = table["bytes"].to_numpy()[operations].astype(float)
     kind, device = (table[name].to_numpy()[operations] for name in ("kind", "device"))
-    fills = ran.names["kernel"].astype(str).str.contains(_FILLS).to_numpy()[ran.name[operations]]
+    fills = ran.names["kernel"].astype(str).str.contains(FILLS).to_numpy()[ran.name[operations]]
     rates = {n: gpu.memory_rate for n, gpu in ran.trace.gpus.items()}
     rate = np.array([rates.get(n, 0) for n in device.tolist()]) / 1e9
     by_time = _OF_THE_RATE * rate * (ran.end - ran.start)[operations]

@@ -25,6 +25,7 @@ from nsysalign.explain.clauses import MOSTLY
 from nsysalign.explain.facts import LAUNCHES
 from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
+from nsysalign.explain.runs.forks import forks_of
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
 from nsysalign.explain.runs.rounds import Rounds, rounds_of
 from nsysalign.intervals import covered, covered_ns, group, largest, pick, union
@@ -110,6 +111,14 @@ class FirstRuns(NamedTuple):
     call_count: int = 0
 
 
+class Forking(NamedTuple):
+    """Gaps in which the program forks processes, as a DataLoader does in each epoch whose workers do not persist."""
+
+    ns: int = 0  # how long these gaps are
+    gaps: int = 0
+    forks: int = 0
+
+
 class IdleTime(NamedTuple):
     """What the gaps of a device have in common."""
 
@@ -137,6 +146,7 @@ class IdleTime(NamedTuple):
     in_ranges: InRange = InRange()
     in_data_loader: InRange = InRange()
     in_set_up: InRange = InRange()  # of a library
+    forking: Forking = Forking()
     crowd: Crowd = Crowd()
     rounds: Rounds = Rounds()
 
@@ -328,7 +338,18 @@ def _with_ranges(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) ->
         in_data_loader=in_data_loader(trace, process, gaps.start, gaps.end),
         in_set_up=in_set_up(trace, process, gaps.start, gaps.end),
         rounds=rounds_of(trace, process, gaps.start, gaps.end),
+        forking=_forking(trace, process, gaps),
     )
+
+
+def _forking(trace: Trace, process: int, gaps: Stretches) -> Forking:
+    """Return in which gaps a process forks others."""
+    for record in forks_of(trace):
+        if record.pid == int(pid_of(process)):
+            begin, end = (np.searchsorted(record.start_ns, at) for at in (gaps.start, gaps.end))
+            forks = end - begin
+            return Forking(int(gaps.ns[forks > 0].sum()), int((forks > 0).sum()), int(forks.sum()))
+    return Forking()
 
 
 def _with_calls(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> IdleTime:

@@ -33,6 +33,7 @@ from nsysalign.explain.runs.gaps import (
     NOT_KNOWN,
     Crowd,
     FirstRuns,
+    Forking,
     IdleTime,
     RoundTrips,
 )
@@ -101,6 +102,10 @@ _PIPELINE = (
 _WORKERS = (
     "Let workers prepare the next batches while the GPU works",
     "DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
+)
+_KEEP_WORKERS = (
+    "Start the processes once, before the loop: the workers of a DataLoader, if they are that",
+    "DataLoader(..., num_workers=N, persistent_workers=True)",
 )
 _MORE_WORKERS = (
     "Give the DataLoader more workers, or each of them less to do: they are slower than the GPU",
@@ -375,7 +380,7 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     idle_time: what is known of the idle time of the run's device
 
     It is the first of these that explains enough of the idle time, the most definite one first: what the trace names
-    (a library that sets itself up, calls that load code or launch it for the first time, a DataLoader's next batch), then
+    (a library that sets itself up, calls that load code or launch it for the first time, forks, a DataLoader's next batch), then
     where the gaps lie (before kernels that had not run, one pause, the CPU at work between two copies, two or three
     pauses, code that is loaded for a small part of many gaps).
     """
@@ -391,6 +396,8 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     # calls that load code were seen in these gaps: no least time is needed, as it is against gaps that are long by chance
     if idle_time.load_calls_ns >= FIRST_SHARE * to_explain_ns:
         return _explain_loading(run, idle_time)
+    if idle_time.forking.gaps > 1 and idle_time.forking.ns >= enough_ns:
+        return _explain_forks(run, idle_time.forking)
     if idle_time.in_data_loader.ns >= enough_ns:
         return _explain_next_batch(idle_time.in_data_loader)
     if idle_time.before_first.ns >= enough_ns:
@@ -495,6 +502,18 @@ def _explain_next_batch(loader: InRange) -> Explanation:
     return Explanation(clauses, loader.ns, evidence, faster, sure=True)
 
 
+def _explain_forks(run: Run, forking: Forking) -> Explanation:
+    """Return what is said of gaps in which the program forks processes: a single one would be a start that nobody can spare."""
+    clauses = (
+        Clause(f"{span(forking.ns)} of that lie in {forking.gaps:,} gaps in which it forks"),
+        Clause(f" ({times_over(forking.forks)} in all)", {Cut.DETAIL: ""}),
+        Clause(", as a DataLoader does in each epoch that starts its workers anew"),
+    )
+    evidence = {"in_gaps_with_forks_ns": forking.ns, "gaps": forking.gaps, "forks": forking.forks}
+    faster = _KEEP_WORKERS if run.facts.torch else ()
+    return Explanation(clauses, forking.ns, evidence, faster, sure=True)
+
+
 def _explain_set_up(run: Run, inside: InRange) -> Explanation:
     """Return what is said of gaps in which a library set itself up; without advice, as it happens once, and the program
     calls nothing of what is called in it.
@@ -588,8 +607,8 @@ def _explain_call_before_first(first: FirstRuns, kernels: str) -> Explanation:
 
 
 def _advice_to_warm_up(run: Run, *, known: bool = True) -> tuple[str, ...]:
-    """Return the advice to warm up; none where something of torch's may have timed the run, which warms up by itself
-    (torch.utils.benchmark): whether the first launches lie in what was timed is not known then.
+    """Return the advice to warm up; none where a library may have timed the run, which warms up by itself
+    (an older recording of torch.utils.benchmark): whether the first launches lie in what was timed is not known then.
 
     known: whether warming up saves the time; else only where that is spent on compiling
     """

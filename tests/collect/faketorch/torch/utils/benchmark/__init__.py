@@ -1,0 +1,1 @@
+from .utils.timer import Timer  # noqa: F401
