@@ -1282,7 +1282,7 @@ class Case:
         # nothing saves the GPU's own work, nor what a pair of events costs; a host timer has no such pair
         floor_ns = 0 if self.on_host else sums.floor
         most_ns = max(sums.whole - sums.busy - floor_ns - self.first_inside_ns, 0)
-        if self.group.role == SLOW:
+        if self.group.role == SLOW or (self.group.role == FIRST and self.label.cold):
             # it may become as quick as the label's usual timings
             usual_ns = sums.count * self.label.usual.typical_ns
             most_ns = min(most_ns, max(sums.whole - usual_ns, 0))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nsysalign.answer import answer
+from nsysalign.label import FIRST
 from nsysalign.model import OTHER_THREAD, Known
 
 from .drawing import analysis, diagnose, interval, piece, repeat
@@ -204,3 +205,18 @@ def test_timings_of_a_warm_up_are_not_told_of(line):
     findings = [f for group in told.groups for f in group.findings if f.label == "step"]
     texts = [fix.sentence for finding in findings for fix in finding.advice]
     assert any("run each once" in text for text in texts) == (not is_warm_up)
+
+
+def test_a_first_call_leads_by_what_it_takes_beyond_the_timing_behind_it():
+    """Two epochs of 1.81 and 1.34 s, both waiting for NumPy: the first one led, "code is loaded in it"."""
+    epoch = [p for _ in range(60) for p in (("host", 16_000), ("kernel", 500))]
+    cold = [piece("api", 450_000, "cuLibraryLoadData"), *epoch, *[("kernel", 50)] * 40]
+    first, second = (interval("x", *pieces, kind="host") for pieces in (cold, epoch))
+    drawn = analysis(first, second)
+    is_longer = (
+        drawn.groups["typical"].map(drawn.intervals.set_index("interval")["elapsed_ns"]) > 1e9
+    )
+    drawn = replace(drawn, groups=drawn.groups.assign(role=np.where(is_longer, FIRST, "")))
+    told = answer(diagnose(drawn))
+    assert told.sentence.startswith("x measured 990 ms")
+    assert "1.44 s" in told.labels[0].first
