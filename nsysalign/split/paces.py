@@ -30,9 +30,6 @@ SHARE, RARE, ALONE = 0.05, 0.2, 0.25
 #: Two sides with such a gap, neither of which is less than this part of the repetitions, are two paces whatever else
 #: the label's time went to.
 CLEAR_GAP, CLEAR_PART = 1.8, 1 / 3
-#: Where no length lies between two that differ by this ratio, and FEW and more on each side, that is a gap however far
-#: the sides spread: 12 x 1 to 3 ms and 14 x 124 ms were one pace.
-VOID = 3
 #: The medians of two paces differ by at least this.
 APART_NS = 1_000
 #: A kind that counts has at least FEW repetitions; paces are told apart from FEWEST_PACED repetitions on.
@@ -96,8 +93,7 @@ def _best_cut(times: np.ndarray, total: int) -> int:
     noise = cuts.spread ** (
         WIDER + np.where(clear & (smaller_side >= FEWEST_PACED), 0, WIDER_FEW / count)
     )
-    step = times[1:] / times[:-1]
-    wide = (gap >= GAP) & (gap > noise) | (step >= VOID) & (smaller_side >= FEW)
+    wide = (gap >= GAP) & (gap > noise)
     least_share = _least_share(smaller_side, count)
     enough = deviating_ns >= least_share * total
     enough |= clear & (deviating_ns >= least_share * times.sum())
@@ -106,6 +102,7 @@ def _best_cut(times: np.ndarray, total: int) -> int:
         return 0
     # the best cut has the widest gap, between its sides and between the two lengths beside it, and
     # explains most time
+    step = times[1:] / times[:-1]
     score = np.log(gap) + np.log(step) + np.log(np.maximum(deviating_ns, 1))
     return int(before[np.argmax(np.where(good, score, -np.inf))])
 

@@ -670,15 +670,3 @@ def test_of_two_timings_of_other_work_neither_is_typical():
     # the same work, or about the same length: nobody can say what is noise
     assert rows(measured([378, 272])) == [([0, 1], "")]
     assert rows(measured([300, 272], content=[1, 2])) == [([0, 1], "")]
-
-
-def test_a_gap_that_nothing_lies_in_cuts_however_the_sides_spread():
-    """Half of the timings of a label took up to 3 ms and the others 124 ms."""
-    quick_us, slow_us = np.geomspace(2, 3_100, 12), np.geomspace(110_000, 140_000, 14)
-    us = np.concatenate([quick_us, slow_us])
-    found = paces((us * 1000).astype(np.int64), np.arange(26), int(us.sum() * 1000))
-    assert [len(pace) for pace in found] == [12, 14]
-    near_us = np.concatenate([quick_us, slow_us / 100])
-    assert (
-        len(paces((near_us * 1000).astype(np.int64), np.arange(26), int(near_us.sum() * 1000))) == 1
-    )
