@@ -966,8 +966,9 @@ def growth_of(lead: Case) -> Growth | None:
     """
     label = lead.label
     intervals = np.concatenate([group.intervals for group in label.steady])
-    few = len(label.steady) < _KINDS_THAT_GROW or len(intervals) < _TIMINGS_THAT_GROW
-    if few or label.overlapping:
+    if len(label.steady) < _KINDS_THAT_GROW or len(intervals) < _TIMINGS_THAT_GROW:
+        return None
+    if label.overlapping:
         return None
     in_order = intervals[np.argsort(lead.facts.column("start_ns")[intervals])]
     thirds = np.array_split(in_order, 3)
