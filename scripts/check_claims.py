@@ -173,6 +173,15 @@ class Evidence:
         rest = [row for row in its if int(row["group"]) not in self.first] or its
         return sum(row["elapsed_ns"] for row in rest)
 
+    def third(self, label: str, which: str) -> list[int]:
+        """The intervals of a label, first calls apart, that began first, or last: a third of them; of 10 the first 4, or the
+        last 3."""
+        steady = [n for n in self.labels[label] if int(self.rows[n]["group"]) not in self.first]
+        ordered = sorted(steady, key=lambda n: self.rows[n]["start_ns"])
+        count = len(ordered) // 3
+        first = len(ordered) - 2 * count - (len(ordered) % 3 == 2)
+        return ordered[:first] if "first" in which else ordered[-count:]
+
     def ended_early(self, label: str) -> int:
         """How many of a label's later calls would be a fifth longer with a wait for what they launched."""
         its = [self.rows[n] for n in self.labels[label]]
@@ -1124,6 +1133,10 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "threads":
         tids = {(e.rows[k]["pid"], e.rows[k]["tid"]) for k in e.labels[f.label]}
         return max(Counter(pid for pid, _ in tids).values())
+    if key in ("first_third_ns", "last_third_ns"):
+        return int(spread([e.rows[k]["elapsed_ns"] for k in e.third(f.label, key)], 0.5))
+    if key in ("kernels_of_first_third_ns", "kernels_of_last_third_ns"):
+        return int(spread([e.rows[k]["kernel_only_ns"] for k in e.third(f.label, key)], 0.5))
     if key == "distance":
         ordered = sorted(e.labels[f.label], key=lambda k: e.rows[k]["start_ns"])
         places = sorted(map(ordered.index, group))

@@ -205,6 +205,8 @@ FAR_QUICKER = 3
 LEAST_LAUNCH_NS = 500
 #: Slow timings are regular where there are so many at one distance, of at least so many timings.
 FEWEST_REGULAR, LEAST_DISTANCE = 3, 3
+#: Timings that get longer as the run goes on are of so many kinds, and so many, and more.
+KINDS_THAT_GROW, TIMINGS_THAT_GROW = 4, 9
 
 
 def _loading_call(segments: list[Segment]) -> str:
@@ -236,11 +238,11 @@ def warmed_up_by(facts: Facts, label: Label) -> str:
     if not lines:
         return ""
     start_ns, elapsed_ns = facts.column("start_ns"), facts.column("elapsed_ns")
-    calls = _by_start(label, start_ns)
+    calls = facts.in_order(_members(label))
     for sibling in facts.labels:
         if sibling.name == label.name or call_site(sibling.name)[1] != lines:
             continue
-        timed = _by_start(sibling, start_ns)
+        timed = facts.in_order(_members(sibling))
         if len(calls) == 1:
             usual = sibling.usual
             is_before = start_ns[usual.typical] > start_ns[calls[0]]
@@ -257,18 +259,12 @@ def warmed_up_by(facts: Facts, label: Label) -> str:
 def starts_in_warm_up(facts: Facts) -> np.ndarray:
     """Return, per interval, whether it begins in a timing of another label that is a warm-up (bool)."""
     start_ns, elapsed_ns = facts.column("start_ns"), facts.column("elapsed_ns")
-    warm_ups = [_by_start(label, start_ns) for label in facts.labels if warmed_up_by(facts, label)]
+    warm_ups = [_members(label) for label in facts.labels if warmed_up_by(facts, label)]
     begins = np.zeros(len(start_ns), bool)
     for number in np.concatenate(warm_ups).tolist() if warm_ups else []:
         end_ns = start_ns[number] + elapsed_ns[number]
         begins |= (start_ns > start_ns[number]) & (start_ns < end_ns)
     return begins
-
-
-def _by_start(label: Label, start_ns: np.ndarray) -> np.ndarray:
-    """Return the timings of a label in the order of time."""
-    numbers = _members(label)
-    return numbers[np.argsort(start_ns[numbers], kind="stable")]
 
 
 def _members(label: Label) -> np.ndarray:
@@ -309,6 +305,16 @@ class Regular(NamedTuple):
 
     distance: int
     is_from_first: bool
+
+
+class Growth(NamedTuple):
+    """How a label's timings get longer as the run goes on, ns: the median of the first third of them and of the last,
+    and how long the kernels of each third ran (medians)."""
+
+    first_ns: int
+    last_ns: int
+    first_kernels_ns: int
+    last_kernels_ns: int
 
 
 class _Outside(NamedTuple):
@@ -742,7 +748,7 @@ class Case:
         is_slow = self.group.low_ns >= ALIKE * usual.typical_ns
         if not is_slow or label.overlapping or len(of_one_thread.drop_duplicates()) > 1:
             return Regular(0, is_from_first=False)
-        timings = _by_start(label, self.facts.column("start_ns"))
+        timings = self.facts.in_order(_members(label))
         limit_ns = (self.group.low_ns + usual.typical_ns) / 2
         places = np.flatnonzero(self.facts.column("elapsed_ns")[timings] >= limit_ns)
         distances = np.diff(np.append(places, len(timings)))
@@ -752,6 +758,34 @@ class Case:
             return Regular(0, is_from_first=False)
         # the very first one may be a first call, of another length
         return Regular(distance, is_from_first=places[0] % distance == 0)
+
+    @cached_property
+    def growth(self) -> Growth | None:
+        """How the steady timings of its label get longer, None where they do not, or are of a few kinds only.
+
+        Nearly all of the last third take longer than nearly all of the first, and the middle third lies between.
+
+        90 98 89 | 95 102 104 | 126 138 146 ms      from 90 to 138 ms
+        """
+        label = self.label
+        timings = np.concatenate([group.intervals for group in label.steady])
+        are_few = len(label.steady) < KINDS_THAT_GROW or len(timings) < TIMINGS_THAT_GROW
+        if are_few or label.overlapping:
+            return None
+        thirds = np.array_split(self.facts.in_order(timings), 3)
+        elapsed_ns = [self.facts.column("elapsed_ns")[third] for third in thirds]
+        first_ns, middle_ns, last_ns = (int(np.median(third)) for third in elapsed_ns)
+        are_apart = np.quantile(elapsed_ns[0], 0.9) < np.quantile(elapsed_ns[-1], 0.1)
+        is_between = first_ns < middle_ns < last_ns
+        if not (are_apart and is_between and last_ns >= ALIKE * first_ns):
+            return None
+        kernels_ns = [self.facts.column("kernel_only_ns")[third] for third in thirds]
+        return Growth(
+            first_ns=first_ns,
+            last_ns=last_ns,
+            first_kernels_ns=int(np.median(kernels_ns[0])),
+            last_kernels_ns=int(np.median(kernels_ns[-1])),
+        )
 
     @cached_property
     def forks(self) -> int:
@@ -1128,7 +1162,7 @@ class Case:
         numbers = np.concatenate(
             [g.intervals for label in self._of_its_lines() for g in label.groups]
         )
-        numbers = numbers[np.argsort(self.facts.column("start_ns")[numbers], kind="stable")]
+        numbers = self.facts.in_order(numbers)
         key = known[0].key[numbers]  # one for each size; 0: not known
         elapsed_ns = self.facts.column("elapsed_ns")[numbers]
         is_first = (key != 0) & ~pd.Series(key).duplicated().to_numpy()

@@ -417,7 +417,7 @@ def _of_several_kinds(
     }
     title = sentences.of_several_groups(case.label, case, shown, sums_of_group, numbers)
     if case.word == GPU:  # that all is GPU work does not say why one kind takes longer
-        if growth := sentences.growth_of(case):
+        if growth := case.growth:
             words = f"{duration(growth.first_ns)}, later {duration(growth.last_ns)}"
             return _Told(title, "several-kinds", MIXED, words)
         hidden = [group for group in case.label.steady if group not in shown]

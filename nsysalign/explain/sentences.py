@@ -28,6 +28,7 @@ from nsysalign.explain.case import (
     NEARLY_ALL,
     VERY_MANY,
     Case,
+    Growth,
     Numbers,
     beside,
     spoken,
@@ -124,8 +125,6 @@ _KERNEL_LETTERS = 48
 ADDS_DUPLICATES = re.compile(r"\bindexing_backward_kernel")
 #: torch.cuda._sleep.
 _DELAY = "spin_kernel"
-#: From so many kinds of timings, and so many timings, on it is told that they get longer as the run goes on.
-_KINDS_THAT_GROW, _TIMINGS_THAT_GROW = 4, 9
 #: Letters of a kernel's name where it tells kinds of timings apart.
 _KIND_LETTERS = 24
 _BLOCKS = re.compile(r"[\d,]+ blocks?")
@@ -939,49 +938,10 @@ def of_several_groups(
     if lead.late_one:  # what it makes says more than its operations, or what the others are
         text += _of_lead(lead, sums[lead.group.number], "", numbers)
         return text + _left([group for group in told if group is not lead.group], numbers)
-    if growth := growth_of(lead):
-        return text + _of_growth(lead, growth, numbers)
+    if lead.growth:
+        return text + _of_growth(lead, lead.growth, numbers)
     text += _of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)
     return text + _of_others(lead, shown, sums, names, numbers, _LETTERS - len(text))
-
-
-class Growth(NamedTuple):
-    """How a label's timings get longer as the run goes on, ns: the median of the first third of them and of the last,
-    and how long the kernels of each third ran (medians)."""
-
-    first_ns: int
-    last_ns: int
-    first_kernels_ns: int
-    last_kernels_ns: int
-
-
-def growth_of(lead: Case) -> Growth | None:
-    """Return how the steady timings of a label get longer, None where they do not, or are of a few kinds only.
-
-    lead: the case of the group that leads
-
-    Nearly all of the last third take longer than nearly all of the first, and the middle third lies between.
-
-    90 98 89 | 95 102 104 | 126 138 146 ms      from 90 to 138 ms
-    """
-    label = lead.label
-    intervals = np.concatenate([group.intervals for group in label.steady])
-    if len(label.steady) < _KINDS_THAT_GROW or len(intervals) < _TIMINGS_THAT_GROW:
-        return None
-    if label.overlapping:
-        return None
-    in_order = intervals[np.argsort(lead.facts.column("start_ns")[intervals])]
-    thirds = np.array_split(in_order, 3)
-    elapsed_ns = [lead.facts.column("elapsed_ns")[third] for third in thirds]
-    first_ns, middle_ns, last_ns = (int(np.median(third)) for third in elapsed_ns)
-    apart = np.quantile(elapsed_ns[0], 0.9) < np.quantile(elapsed_ns[-1], 0.1)
-    if not (apart and first_ns < middle_ns < last_ns and last_ns >= ALIKE * first_ns):
-        return None
-    kernels_ns = lead.facts.column("kernel_only_ns")
-    first_kernels_ns, last_kernels_ns = (
-        int(np.median(kernels_ns[third])) for third in (thirds[0], thirds[-1])
-    )
-    return Growth(first_ns, last_ns, first_kernels_ns, last_kernels_ns)
 
 
 def _of_growth(lead: Case, growth: Growth, numbers: Numbers) -> str:

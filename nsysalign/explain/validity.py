@@ -661,8 +661,7 @@ def _in_steps(case: Case) -> bool:
 
     2.5 2.5 2.5 2.5 5.9 5.9 5.9 5.9 9.4 9.4 9.4 ms
     """
-    intervals = case.group.intervals
-    in_order = intervals[np.argsort(case.facts.column("start_ns")[intervals])]
+    in_order = case.facts.in_order(case.group.intervals)
     elapsed_ns = case.facts.column("elapsed_ns")[in_order].astype(float)
     change = np.abs(np.diff(elapsed_ns)) / elapsed_ns[:-1]
     return bool((change <= _SAME_STEP).mean() >= _MOST_IN_STEPS)

@@ -18,6 +18,7 @@ What to read for what, in this order:
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
     garbage       pauses of Python's garbage collector
     offcpu        time in which a thread did not run
+    forks         processes that the program forks
     recorder      the recorder of our own, if the run has it, steps aside
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced

@@ -3,8 +3,11 @@
 What fork calls here is made of C functions only, as in `garbage`: an exception that a signal handler
 of the program raises in a function of Python would be lost there.
 
-    before            next(map)  -> starts.append((thread, perf_counter_ns()))
-    after_in_parent   next(map)  -> ends.append(perf_counter_ns())
+    before            next(map)  -> starts.append((1, thread, perf_counter_ns()))
+    after_in_parent   next(map)  -> ends.append((1, perf_counter_ns()))
+
+Python forgets no function that was registered for forks: after `leave` these two find their iterators at
+an end and do nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +31,21 @@ class Forks:
 
     def __init__(self, line: Callable[[dict], None]) -> None:
         self._line = line
-        self._starts: deque[tuple[int, int]] = deque(maxlen=_MOST)
-        self._ends: deque[int] = deque(maxlen=_MOST)
+        self._starts: deque[tuple[int, int, int]] = deque(maxlen=_MOST)
+        self._ends: deque[tuple[int, int]] = deque(maxlen=_MOST)
+        self._watching = [True]  # empty: no more
         threads, now = iter(get_native_id, None), iter(time.perf_counter_ns, None)
-        starts = map(self._starts.append, zip(threads, now))  # noqa: B905  endless
-        ends = map(self._ends.append, iter(time.perf_counter_ns, None))
-        os.register_at_fork(before=partial(next, starts), after_in_parent=partial(next, ends))
+        # an iterator each, which ends with the list
+        starts = zip(iter(self._watching.__len__, 0), threads, now)  # noqa: B905
+        ends = zip(iter(self._watching.__len__, 0), now)  # noqa: B905
+        os.register_at_fork(
+            before=partial(next, map(self._starts.append, starts), None),
+            after_in_parent=partial(next, map(self._ends.append, ends), None),
+        )
+
+    def leave(self) -> None:
+        """From now on nothing is seen."""
+        self._watching.clear()
 
     def clear(self) -> None:
         """Forget what is not written, in a forked child what its parent saw."""
@@ -43,5 +55,6 @@ class Forks:
     def write(self) -> None:
         """Write what was seen since the last time."""
         while self._ends and self._starts:
-            thread, start = self._starts.popleft()
-            self._line({"fork": [thread, start, self._ends.popleft()]})
+            _, thread, start = self._starts.popleft()
+            _, end = self._ends.popleft()
+            self._line({"fork": [thread, start, end]})

@@ -308,6 +308,7 @@ class Runtime:
             self._at_exit()
             atexit.unregister(self._at_exit)
         self.aside = self.left = True
+        self.forks.leave()
         # the hook for forks keeps this object, and each mapping has a descriptor of its own
         self.last_words = None
         if self.store is not None:

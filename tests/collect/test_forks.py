@@ -47,3 +47,23 @@ def test_a_child_logs_its_own(probed):
     assert (run.status, run.errors) == (0, "")
     forks = {pid: [x for x in lines if x.get("type") == "fork"] for pid, lines in run.logs.items()}
     assert sorted(map(len, forks.values())) == [1, 1]
+
+
+def test_after_it_left_nothing_is_seen_though_python_still_calls_it(probed):
+    program = """
+import os
+from _nsysalign_probe.forks import Forks
+seen = []
+forks = Forks(seen.append)
+def fork():
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    forks.write()
+fork()
+forks.leave()
+fork(), fork()
+print(len(seen), len(forks._starts), len(forks._ends))
+"""
+    run = probed(program)
+    assert (run.status, run.out, run.errors) == (0, "1 0 0\n", "")
