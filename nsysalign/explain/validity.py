@@ -639,14 +639,14 @@ def spread(case: Case) -> Reason | None:
         return None
     numbers = Numbers()
     low, high = numbers.time("low", group.low_ns), numbers.time("high", group.high_ns)
+    count = numbers.count("group_timings", group.count)
     if _in_steps(case):
-        count = numbers.count("group_timings", group.count)
         text = (
-            f"takes {low} to {high}, in steps: most of its {count} timings take as long as the one before, so that "
-            "the work changes during the run, and no one number stands for it"
+            f"takes {low} to {high}, in steps: most of its {count} timings take as long as the one before. "
+            "No one number stands for all: its work, or its pace, changes during the run"
         )
         return Reason("high-variance", MIXED, f"{low} to {high}", text, numbers.evidence)
-    text = f"varies: most of its {numbers.count('group_timings', group.count)} timings lie between {low} and {high}"
+    text = f"varies: most of its {count} timings lie between {low} and {high}"
     ran_ns = case.facts.column("kernel_only_ns")[group.intervals]
     low_ran_ns, high_ran_ns = np.quantile(ran_ns, (0.1, 0.9))
     if not case.on_host and 2 * (high_ran_ns - low_ran_ns) >= range_ns:
@@ -656,8 +656,8 @@ def spread(case: Case) -> Reason | None:
 
 
 def _in_steps(case: Case) -> bool:
-    """Whether nearly all timings of a group that spreads take as long as the one before: it spreads because its work
-    changes from time to time, and not by chance.
+    """Whether most timings of a group that spreads take as long as the one before: it spreads because its work, or its
+    pace, changes from time to time, and not by chance.
 
     2.5 2.5 2.5 2.5 5.9 5.9 5.9 5.9 9.4 9.4 9.4 ms
     """
